@@ -1,0 +1,1 @@
+"""Decisions without IO: everything here is a pure function of its arguments."""

@@ -1,0 +1,103 @@
+"""Files as columns: a million files are a handful of arrays, not a million objects.
+
+Built by `catalogs` (plain Python) or `engines.spark` (large tables), read by health, selection and packing. Both builders
+must give equal columns for the same table. One row is one live data or delete file of one snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+
+UNKNOWN = -1
+"""Stands for a number that the metadata does not tell (row groups, sort order)."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("content", pa.int8(), nullable=False),  # DATA, POSITION_DELETES, EQUALITY_DELETES
+        pa.field("format", pa.string(), nullable=False),  # parquet, orc, avro, puffin (a deletion vector)
+        pa.field("partition", pa.int32(), nullable=False),  # index into FileColumns.partitions
+        pa.field("size_bytes", pa.int64(), nullable=False),  # of the content: a vector's own bytes, not its Puffin file's
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("row_groups", pa.int32(), nullable=False),  # from split_offsets; UNKNOWN where absent
+        pa.field("sort_order_id", pa.int32(), nullable=False),  # UNKNOWN where absent
+        pa.field("sequence_number", pa.int64(), nullable=False),  # data sequence number; 0 in v1
+        pa.field("snapshot_id", pa.int64(), nullable=False),  # that added the file; UNKNOWN where absent
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition under one spec. `path` is Iceberg's own spelling, such as `day=2025-01-17/region=eu`."""
+
+    spec_id: int
+    path: str
+
+    def __str__(self) -> str:
+        return self.path or "(unpartitioned)"
+
+
+@dataclass(frozen=True, eq=False)
+class FileColumns:
+    """The live files of a snapshot: a table with `SCHEMA`, and the partitions its `partition` column points into."""
+
+    table: pa.Table
+    partitions: tuple[Partition, ...]
+
+    def __post_init__(self) -> None:
+        if not self.table.schema.equals(SCHEMA):
+            raise ValueError(f"Cannot hold files: columns are {self.table.schema.names}, not {SCHEMA.names}")
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileColumns) and self.partitions == other.partitions and self.table.equals(other.table)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """One numeric column as an array, without a copy where Arrow allows it."""
+        return self._arrays[name]
+
+    @cached_property
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+        numeric = [field.name for field in SCHEMA if not pa.types.is_string(field.type)]
+        return {name: self.table.column(name).to_numpy() for name in numeric}
+
+    @cached_property
+    def is_vector(self) -> npt.NDArray[np.bool_]:
+        """Rows that are deletion vectors."""
+        return np.asarray(pa.compute.equal(self.table.column("format"), "puffin").to_numpy(zero_copy_only=False))
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No files, as in a table without a snapshot."""
+        return cls(table=SCHEMA.empty_table(), partitions=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Column lists, ready for JSON."""
+        return {"partitions": [[p.spec_id, p.path] for p in self.partitions], "columns": self.table.to_pydict()}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """The inverse of `to_json`."""
+        if isinstance(value, cls):
+            return value
+        partitions = tuple(Partition(spec_id, path) for spec_id, path in value["partitions"])
+        return cls(table=pa.table(value["columns"], schema=SCHEMA), partitions=partitions)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.from_json, serialization=core_schema.plain_serializer_function_ser_schema(lambda v: v.to_json())
+        )

@@ -1,0 +1,170 @@
+"""The values that pass between stages: frozen, typed, and equal to themselves after a trip through JSON.
+
+Adapters build them, the flow hands them on, surfaces render them. Files travel as columns (`neve.core.files`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from neve.core.files import FileColumns
+from neve.errors import BadRequestError
+
+
+class Frozen(BaseModel):
+    """A value: immutable, and strict about what it holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TableName(Frozen):
+    """`[catalog.]namespace.table`; the namespace may have several levels."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join((self.catalog, *self.namespace, self.name))
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        """The name as the catalog knows it."""
+        return (*self.namespace, self.name)
+
+    @classmethod
+    def parse(cls, text: str, *, catalogs: frozenset[str], default_catalog: str) -> Self:
+        """Reads a name; a first part that names a known catalog is the catalog, as in Spark."""
+        parts = text.split(".")
+        if any(not part for part in parts):
+            raise BadRequestError(
+                f"Cannot read table name {text!r}: empty part", hint="Write [catalog.]namespace.table, such as db.events."
+            )
+        if parts[0] in catalogs and len(parts) > 2:
+            return cls(catalog=parts[0], namespace=tuple(parts[1:-1]), name=parts[-1])
+        if len(parts) < 2:
+            raise BadRequestError(
+                f"Cannot read table name {text!r}: a namespace is missing",
+                hint=f"Write [catalog.]namespace.table, such as db.{text}.",
+            )
+        return cls(catalog=default_catalog, namespace=tuple(parts[:-1]), name=parts[-1])
+
+
+class Depth(StrEnum):
+    """How much metadata an inspection reads; the cheapest that answers the question is used."""
+
+    SUMMARY = "summary"  # the current snapshot's summary: one catalog call
+    MANIFESTS = "manifests"  # and the manifest list
+    FILES = "files"  # and every manifest
+
+
+class RefKind(StrEnum):
+    """What a named reference is."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+class Ref(Frozen):
+    """A branch or a tag."""
+
+    name: str
+    kind: RefKind
+    snapshot_id: int
+
+
+class Snapshot(Frozen):
+    """One commit. `summary` keeps Iceberg's own keys and values, the operation apart."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    operation: str
+    summary: dict[str, str]
+
+    def count(self, key: str) -> int | None:
+        """A number from the summary, or None where the writer left it out."""
+        value = self.summary.get(key)
+        return int(value) if value is not None and value.lstrip("-").isdigit() else None
+
+
+class Manifest(Frozen):
+    """One line of the manifest list. Counts are None where a v1 writer left them out."""
+
+    path: str
+    length_bytes: int
+    holds_deletes: bool
+    spec_id: int
+    added_snapshot_id: int | None
+    live_files: int | None
+
+
+class PartitionField(Frozen):
+    """One field of a partition spec."""
+
+    name: str
+    transform: str
+    source_id: int
+    field_id: int
+
+
+class PartitionSpec(Frozen):
+    """A partition spec, current or past."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{f.name}: {f.transform}" for f in self.fields) or "unpartitioned"
+
+
+class SortOrder(Frozen):
+    """A sort order of the table, written as Iceberg prints it."""
+
+    order_id: int
+    fields: tuple[str, ...]
+
+
+class TableState(Frozen):
+    """What the metadata says of a table at one moment. Depths beyond the one asked for are None."""
+
+    name: TableName
+    uuid: str
+    format_version: int
+    location: str
+    metadata_location: str
+    metadata_bytes: int | None
+    metadata_log_entries: int
+    properties: dict[str, str]
+    schema_id: int
+    columns: int
+    specs: tuple[PartitionSpec, ...]
+    default_spec_id: int
+    sort_orders: tuple[SortOrder, ...]
+    default_sort_order_id: int
+    snapshot_id: int | None
+    snapshots: tuple[Snapshot, ...]
+    refs: tuple[Ref, ...]
+    statistics_files: int
+    manifests: tuple[Manifest, ...] | None = None
+    files: Annotated[FileColumns | None, Field(repr=False)] = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The current snapshot, None for a table without one."""
+        return next((s for s in self.snapshots if s.snapshot_id == self.snapshot_id), None)
+
+    @property
+    def depth(self) -> Depth:
+        """The deepest level that this state holds."""
+        if self.files is not None:
+            return Depth.FILES
+        return Depth.MANIFESTS if self.manifests is not None else Depth.SUMMARY
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """The spec with that id."""
+        return next(s for s in self.specs if s.spec_id == spec_id)

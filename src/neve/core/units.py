@@ -1,0 +1,80 @@
+"""Sizes and durations as people write them, and back.
+
+Used by policy, settings and surfaces. `MB` is 1024-based, as in the tools our users come from; `MiB` and `Mi` mean the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+
+_SIZE_UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1} | {
+    prefix + suffix: factor
+    for prefix, factor in (("k", KIB), ("m", MIB), ("g", GIB), ("t", TIB), ("p", 1024 * TIB))
+    for suffix in ("", "b", "i", "ib")
+}
+_TIME_UNITS = {
+    name: seconds
+    for seconds, names in (
+        (0.001, "ms millisecond milliseconds"),
+        (1, "s sec second seconds"),
+        (60, "m min minute minutes"),
+        (3600, "h hour hours"),
+        (86400, "d day days"),
+        (604800, "w week weeks"),
+    )
+    for name in names.split()
+}
+_QUANTITY = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(value: object) -> int:
+    """`128 MB`, `128Mi`, `1.5 GiB` or a plain number of bytes."""
+    number, unit = _quantity(value, "size")
+    if unit not in _SIZE_UNITS:
+        raise ValueError(f"unknown unit {unit!r} in size {value!r}; write B, KB, MB, GB or TB (1024-based), such as 128 MB")
+    result = number * _SIZE_UNITS[unit]
+    if result != int(result):
+        raise ValueError(f"size {value!r} is not a whole number of bytes")
+    return int(result)
+
+
+def parse_seconds(value: object) -> float:
+    """`7 days`, `90s`, `1.5 h` or a plain number of seconds."""
+    number, unit = _quantity(value, "duration")
+    if unit and unit not in _TIME_UNITS:
+        raise ValueError(f"unknown unit {unit!r} in duration {value!r}; write ms, s, min, h, days or weeks, such as 7 days")
+    return number * _TIME_UNITS.get(unit, 1)
+
+
+def _quantity(value: object, what: str) -> tuple[float, str]:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is not a {what}")
+    match = _QUANTITY.fullmatch(str(value))
+    if not match:
+        raise ValueError(f"{value!r} is not a {what}")
+    return float(re.sub("[_,]", "", match[1])), match[2].lower()
+
+
+def format_bytes(value: float) -> str:
+    """`1.5 GB`: the same 1024-based units that `parse_bytes` reads."""
+    for unit, factor in (("PB", 1024 * TIB), ("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB)):
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {unit}" if value / factor >= 1000 else f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """`3.2 days`, `45 min`, `12 s`: one unit, enough digits."""
+    for unit, factor in (("days", 86400), ("h", 3600), ("min", 60)):
+        if value >= 2 * factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
