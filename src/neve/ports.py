@@ -17,6 +17,14 @@ class Clock(Protocol):
         ...
 
 
+class Progress(Protocol):
+    """Told how far long work has come; a surface draws it, a library ignores it."""
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """`total` is None while nobody knows it."""
+        ...
+
+
 class TableReader(Protocol):
     """One loaded table at one metadata version. Each method reads only what it names, through the cache."""
 
