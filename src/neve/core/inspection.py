@@ -11,7 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from neve.core.model import Depth, Frozen, Ref, SortOrder
+from neve.core.depth import Depth
+from neve.core.model import Frozen, Ref, SortOrder
 
 SCHEMA_VERSION = 1
 

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from neve.core.depth import Depth
 from neve.core.files import FileColumns
 from neve.errors import BadRequestError
 
@@ -51,14 +52,6 @@ class TableName(Frozen):
                 hint=f"Write [catalog.]namespace.table, such as db.{text}.",
             )
         return cls(catalog=default_catalog, namespace=tuple(parts[:-1]), name=parts[-1])
-
-
-class Depth(StrEnum):
-    """How much metadata an inspection reads; the cheapest that answers the question is used."""
-
-    SUMMARY = "summary"  # the current snapshot's summary: one catalog call
-    MANIFESTS = "manifests"  # and the manifest list
-    FILES = "files"  # and every manifest
 
 
 class RefKind(StrEnum):
