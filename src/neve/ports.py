@@ -36,7 +36,7 @@ class TableReader(Protocol):
         """The current snapshot's manifest list."""
         ...
 
-    def files(self, manifests: tuple[Manifest, ...]) -> FileColumns:
+    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
         """The live files in these manifests."""
         ...
 

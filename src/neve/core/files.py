@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -77,7 +78,15 @@ class FileColumns:
     @cached_property
     def is_vector(self) -> npt.NDArray[np.bool_]:
         """Rows that are deletion vectors."""
-        return np.asarray(pa.compute.equal(self.table.column("format"), "puffin").to_numpy(zero_copy_only=False))
+        return self._has_format("puffin")
+
+    @cached_property
+    def is_parquet(self) -> npt.NDArray[np.bool_]:
+        """Rows in the format that our kernels read."""
+        return self._has_format("parquet")
+
+    def _has_format(self, name: str) -> npt.NDArray[np.bool_]:
+        return np.asarray(pc.equal(self.table.column("format"), name).to_numpy())
 
     @classmethod
     def empty(cls) -> Self:

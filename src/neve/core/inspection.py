@@ -14,7 +14,7 @@ from pydantic import Field
 from neve.core.depth import Depth
 from neve.core.model import Frozen, Ref, SortOrder
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 
 class Finding(Frozen):

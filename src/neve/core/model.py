@@ -42,7 +42,8 @@ class TableName(Frozen):
         parts = text.split(".")
         if any(not part for part in parts):
             raise BadRequestError(
-                f"Cannot read table name {text!r}: empty part", hint="Write [catalog.]namespace.table, such as db.events."
+                f"Cannot read table name {text!r}: empty part",
+                hint="Write [catalog.]namespace.table, such as db.events.",
             )
         if parts[0] in catalogs and len(parts) > 2:
             return cls(catalog=parts[0], namespace=tuple(parts[1:-1]), name=parts[-1])
@@ -92,6 +93,7 @@ class Manifest(Frozen):
     length_bytes: int
     holds_deletes: bool
     spec_id: int
+    sequence_number: int
     added_snapshot_id: int | None
     live_files: int | None
 

@@ -6,27 +6,45 @@ thresholds are methods, so that a table's own target carries over to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from neve.core.units import MIB, Bytes, Seconds
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What a person needs to know of a knob besides its default."""
+    """What a person needs to know of a knob besides its default; `unset` says what happens where it has none."""
 
     unit: str
     why: str
     properties: tuple[str, ...] = ()
+    unset: str = ""
 
 
-def knob(default: Any, key: str, *, unit: str, why: str, properties: tuple[str, ...] = (), **limits: Any) -> Any:
+def knob(
+    default: Any, key: str, *, unit: str, why: str, properties: tuple[str, ...] = (), unset: str = "", **limits: Any
+) -> Any:
     """Declares a field; its own table property `neve.<key>` comes before the foreign ones."""
-    meta = Knob(unit=unit, why=why, properties=(f"neve.{key}", *properties))
-    return Field(default, alias=key, description=why, json_schema_extra={"knob": meta.__dict__}, **limits)
+    meta = Knob(unit=unit, why=why, properties=(f"neve.{key}", *properties), unset=unset)
+    return Field(default, alias=key, description=why, json_schema_extra={"knob": asdict(meta)}, **limits)
+
+
+CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "brotli", "lzo", "uncompressed")
+
+
+def parse_codec(value: object) -> str:
+    """A Parquet codec by the name that Iceberg gives it, in any case."""
+    name = str(value).lower()
+    if not isinstance(value, str) or name not in CODECS:
+        raise ValueError(f"{value!r} is not a codec; write one of {', '.join(CODECS)}")
+    return name
+
+
+Codec = Annotated[str, BeforeValidator(parse_codec)]
 
 
 class Policy(BaseModel):
@@ -47,6 +65,7 @@ class Policy(BaseModel):
         "small-file-threshold",
         unit="size",
         why="Files below this are small; half the target unless set, so that two of them always make one good file.",
+        unset="half of target-file-size",
         gt=0,
     )
     fragment_ratio: int = knob(
@@ -78,18 +97,20 @@ class Policy(BaseModel):
         ge=1,
     )
     advise: bool = knob(True, "advise", unit="yes/no", why="Whether writers are told that compaction is recommended.")
-    compression_codec: str | None = knob(
+    compression_codec: Codec | None = knob(
         None,
         "compression-codec",
         unit="name",
         why="The codec of rewritten files; the table's own unless set.",
         properties=("write.parquet.compression-codec",),
+        unset="the table's own",
     )
     row_group_rows: int | None = knob(
         None,
         "row-group-rows",
         unit="rows",
         why="Rows per row group of rewritten files; sizes decide unless set, since a fixed count fits few tables.",
+        unset="by size",
         gt=0,
     )
     row_group_min_bytes: Bytes = knob(
@@ -119,7 +140,7 @@ class Policy(BaseModel):
     @model_validator(mode="after")
     def _small_is_below_target(self) -> Self:
         if self.small_file_threshold_bytes is not None and self.small_file_threshold_bytes > self.target_file_size_bytes:
-            raise ValueError("small-file-threshold must not be above target-file-size, or every good file counts as small")
+            raise ValueError(f"small-file-threshold {SMALL_ABOVE_TARGET}")
         return self
 
     @property
@@ -129,11 +150,53 @@ class Policy(BaseModel):
 
     @property
     def fragment_bytes(self) -> int:
-        """Below this a file is a fragment."""
-        return self.target_file_size_bytes // self.fragment_ratio
+        """Below this a file is a fragment; every fragment is small."""
+        return min(self.target_file_size_bytes // self.fragment_ratio, self.small_bytes)
+
+
+SMALL_ABOVE_TARGET = "must not be above target-file-size, or every good file counts as small"
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Knobs that cannot all be meant, first the one to change."""
+
+    keys: tuple[str, ...]
+    reason: str
+
+
+def contradictions(policy: Policy, explicit: Collection[str]) -> tuple[Contradiction, ...]:
+    """Pairs of which at least one was set by a person; a default that does not fit gives way silently."""
+    rules = (
+        (
+            ("fragment-ratio", "small-file-threshold", "target-file-size"),
+            "fragment-ratio" in explicit and policy.target_file_size_bytes // policy.fragment_ratio > policy.small_bytes,
+            "must be at least target-file-size divided by small-file-threshold, or fragments would not count as small",
+        ),
+        (
+            ("row-group-min-size", "target-file-size"),
+            "row-group-min-size" in explicit and policy.row_group_min_bytes > policy.target_file_size_bytes,
+            "must not be above target-file-size, or every file counts as badly cut",
+        ),
+        (
+            ("max-files", "min-input-files"),
+            bool({"max-files", "min-input-files"} & set(explicit)) and policy.max_files < policy.min_input_files,
+            "must not be below min-input-files, or nothing can ever be merged",
+        ),
+    )
+    return tuple(Contradiction(keys, reason) for keys, broken, reason in rules if broken)
+
+
+def read_property(name: str, text: str) -> object:
+    """A table property's value as its knob reads it: Iceberg's own names end in the unit that they are written in."""
+    if name.startswith("neve.") or not name.endswith(("-bytes", "-ms")):
+        return text
+    if not text.strip().isdigit():
+        raise ValueError(f"{text!r} is not a whole number of {'bytes' if name.endswith('-bytes') else 'milliseconds'}")
+    return int(text) if name.endswith("-bytes") else f"{int(text)} ms"
 
 
 def knobs() -> dict[str, Knob]:
     """Every knob by its key."""
     fields = Policy.model_fields.values()
-    return {str(f.alias): Knob(**f.json_schema_extra["knob"]) for f in fields}  # type: ignore[arg-type,index,call-arg]
+    return {str(f.alias): Knob(**f.json_schema_extra["knob"]) for f in fields}  # type: ignore[arg-type,index]

@@ -6,6 +6,7 @@ Used by policy, settings and surfaces. `MB` is 1024-based, as in the tools our u
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -20,12 +21,12 @@ _SIZE_UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1} | {
 _TIME_UNITS = {
     name: seconds
     for seconds, names in (
-        (0.001, "ms millisecond milliseconds"),
-        (1, "s sec second seconds"),
-        (60, "m min minute minutes"),
-        (3600, "h hour hours"),
-        (86400, "d day days"),
-        (604800, "w week weeks"),
+        (Fraction(1, 1000), "ms millisecond milliseconds"),
+        (Fraction(1), "s sec second seconds"),
+        (Fraction(60), "m min minute minutes"),
+        (Fraction(3600), "h hour hours"),
+        (Fraction(86400), "d day days"),
+        (Fraction(604800), "w week weeks"),
     )
     for name in names.split()
 }
@@ -33,47 +34,62 @@ _QUANTITY = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(value: object) -> int:
-    """`128 MB`, `128Mi`, `1.5 GiB` or a plain number of bytes."""
-    number, unit = _quantity(value, "size")
+    """`128 MB`, `128Mi`, `1.5 GiB` or a plain number of bytes; a part of a byte is dropped (`1.1 GB`)."""
+    number, unit = _quantity(value, "size", "128 MB")
     if unit not in _SIZE_UNITS:
         raise ValueError(f"unknown unit {unit!r} in size {value!r}; write B, KB, MB, GB or TB (1024-based), such as 128 MB")
-    result = number * _SIZE_UNITS[unit]
-    if result != int(result):
-        raise ValueError(f"size {value!r} is not a whole number of bytes")
-    return int(result)
+    if _SIZE_UNITS[unit] == 1 and number.denominator != 1:
+        raise ValueError(f"size {value!r} is not a whole number of bytes; write a unit, such as 128 MB")
+    return int(number * _SIZE_UNITS[unit])
 
 
 def parse_seconds(value: object) -> float:
     """`7 days`, `90s`, `1.5 h` or a plain number of seconds."""
-    number, unit = _quantity(value, "duration")
+    number, unit = _quantity(value, "duration", "7 days")
     if unit and unit not in _TIME_UNITS:
         raise ValueError(f"unknown unit {unit!r} in duration {value!r}; write ms, s, min, h, days or weeks, such as 7 days")
-    return number * _TIME_UNITS.get(unit, 1)
+    return float(number * _TIME_UNITS.get(unit, 1))
 
 
-def _quantity(value: object, what: str) -> tuple[float, str]:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{value!r} is not a {what}")
-    match = _QUANTITY.fullmatch(str(value))
-    if not match:
-        raise ValueError(f"{value!r} is not a {what}")
-    return float(re.sub("[_,]", "", match[1])), match[2].lower()
+def _quantity(value: object, what: str, example: str) -> tuple[Fraction, str]:
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value))
+    if not match or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is not a {what}; write a number and a unit, such as {example}")
+    # A fraction, since a float would lose the last bytes of a number beyond 2**53.
+    return Fraction(re.sub("[_,]", "", match[1])), match[2].lower()
 
 
 def format_bytes(value: float) -> str:
     """`1.5 GB`: the same 1024-based units that `parse_bytes` reads."""
     for unit, factor in (("PB", 1024 * TIB), ("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB)):
         if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}" if value / factor >= 1000 else f"{value / factor:.3g} {unit}"
+            return f"{_three_digits(value / factor)} {unit}"
     return f"{value:.0f} B"
+
+
+def exact_bytes(value: int) -> str:
+    """`128 MB` where that says it all, `134,217,729 B` where the short form would round."""
+    short = format_bytes(value)
+    return short if parse_bytes(short) == value else f"{value:,} B"
 
 
 def format_seconds(value: float) -> str:
     """`3.2 days`, `45 min`, `12 s`: one unit, enough digits."""
     for unit, factor in (("days", 86400), ("h", 3600), ("min", 60)):
         if value >= 2 * factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.3g} s"
+            return f"{_three_digits(value / factor)} {unit}"
+    return f"{_three_digits(value)} s"
+
+
+def _three_digits(value: float) -> str:
+    # `g` would write 999.9 as 1e+03.
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def exact_seconds(value: float) -> str:
+    """`7 days` where that says it all, `90,061 s` where the short form would round."""
+    short = format_seconds(value)
+    return short if parse_seconds(short) == value else f"{value:,.15g} s"
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]

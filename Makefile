@@ -1,0 +1,54 @@
+# Everything a contributor types. Each target sets up what it needs; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+
+.PHONY: help setup demo test test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
+
+help: ## List the targets
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null || \
+	grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST)
+
+setup: ## Make .venv as uv.lock says (done by every other target)
+	@scripts/setup
+
+demo: setup ## Write bad tables into ./demo-warehouse and look at them
+	@.venv/bin/neve demo
+
+test: setup ## Run all tests; servers that cannot be had are skipped with the reason
+	@$(PYTEST)
+
+test-quick: setup ## Run the tests that start neither Spark nor a server
+	@$(PYTEST) -m "not spark and not stack"
+
+test-stack: setup ## Run only the tests against real servers
+	@$(PYTEST) -m stack
+
+test-spark35: setup ## Run the Spark tests on PySpark 3.5, in .venv35
+	@scripts/spark35.sh
+
+lint: setup ## Check style, types, import contracts and documentation
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+	@$(PY) scripts/docs.py check
+
+docs: setup ## Write the generated reference pages anew
+	@$(PY) scripts/docs.py generate
+
+stack: setup ## Start the real servers that tests use, and leave them running
+	@$(PY) -m stack up
+
+stack-down: setup ## Stop them
+	@$(PY) -m stack down
+
+wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fresh environment
+	@scripts/wheel
+
+bench: setup ## Run the benchmarks; results go to bench/out
+	@$(PY) bench/inspect.py
+
+clean: ## Remove what was built, the environments included
+	rm -rf .venv .venv35 dist build demo-warehouse bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

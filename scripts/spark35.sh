@@ -1,0 +1,28 @@
+#!/bin/sh
+# Runs the Spark tests on PySpark 3.5, which needs older libraries than the main environment: `make test-spark35`.
+# Builds .venv35 on first use and after a change of the pins; safe to interrupt. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+
+main=.venv/bin
+venv=.venv35
+pins=scripts/spark35-requirements.txt
+stamp=$venv/.built-from
+
+if [ ! -x "$main/uv" ]; then
+  echo "spark35: $main/uv is missing; run 'make setup' first" >&2
+  exit 2
+fi
+
+wanted=$(cat "$pins" pyproject.toml | cksum)
+if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
+  echo "spark35: building $venv (PySpark 3.5; a minute or two on first use)" >&2
+  rm -f "$stamp"
+  "$main/uv" venv --quiet --allow-existing --python "$main/python" "$venv"
+  "$main/uv" pip sync --quiet --python "$venv/bin/python" "$pins"
+  "$main/uv" pip install --quiet --no-deps --python "$venv/bin/python" --editable .
+  echo "$wanted" >"$stamp"
+fi
+
+[ $# -gt 0 ] || set -- tests/spark
+exec "$venv/bin/python" -m pytest "$@"

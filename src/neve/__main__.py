@@ -1,0 +1,5 @@
+"""`python -m neve` is `neve`."""
+
+from neve.cli import main
+
+main()

@@ -1,0 +1,179 @@
+"""Manifest lists and manifests as columns.
+
+Called by `reader`, in this process or in a pool of its own for large tables. Decoding keeps only what health and planning ask
+for; entries marked as deleted are dropped, and values that Iceberg lets a manifest inherit are filled in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.avro.decoder import new_decoder
+
+from neve.catalogs.avro import AvroHeader, read_blocks, read_header, record_reader
+from neve.core.files import SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.core.model import Manifest
+from neve.core.partition_path import TypedField, partition_path
+from neve.errors import CorruptMetadataError
+
+_LIST_FIELDS = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "content",
+    "sequence_number",
+    "added_snapshot_id",
+    "added_files_count",
+    "added_data_files_count",  # the same counts under their v1 names
+    "existing_files_count",
+    "existing_data_files_count",
+)
+_ENTRY_FIELDS = (
+    "status",
+    "snapshot_id",
+    "sequence_number",
+    "data_file.content",
+    "data_file.file_path",
+    "data_file.file_format",
+    "data_file.partition",
+    "data_file.record_count",
+    "data_file.file_size_in_bytes",
+    "data_file.split_offsets",
+    "data_file.sort_order_id",
+    "data_file.content_size_in_bytes",
+)
+_DELETED = 2
+
+
+def decode_manifest_list(data: bytes) -> tuple[Manifest, ...]:
+    """Every line of a manifest list."""
+    _, rows = _rows(data, _LIST_FIELDS, "manifest list")
+    return tuple(_manifest(row) for row in rows)
+
+
+def _rows(data: bytes, wanted: Collection[str], what: str) -> tuple[AvroHeader, list[dict[str, Any]]]:
+    """All records of an Avro file; torn or foreign bytes fail in many ways, of which callers see one."""
+    try:
+        decoder = new_decoder(data)
+        header = read_header(decoder)
+        read = record_reader(header.schema, wanted)
+        return header, [read(block) for count, block in read_blocks(decoder, header) for _ in range(count)]
+    except Exception as error:
+        raise CorruptMetadataError(
+            f"Cannot decode {what}: {error or type(error).__name__}", hint="The file is damaged, or is not Iceberg metadata."
+        ) from error
+
+
+def _manifest(row: dict[str, Any]) -> Manifest:
+    added = row.get("added_files_count", row.get("added_data_files_count"))
+    existing = row.get("existing_files_count", row.get("existing_data_files_count"))
+    return Manifest(
+        path=row["manifest_path"],
+        length_bytes=row["manifest_length"],
+        holds_deletes=row.get("content", 0) == 1,
+        spec_id=row["partition_spec_id"],
+        sequence_number=row.get("sequence_number") or 0,
+        added_snapshot_id=row.get("added_snapshot_id"),
+        live_files=None if added is None or existing is None else added + existing,
+    )
+
+
+def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str]) -> FileColumns:
+    """The live files of one manifest; `transforms` are those of its spec, in order."""
+    if len(data) != manifest.length_bytes:
+        raise CorruptMetadataError(
+            f"Cannot decode manifest {manifest.path}: it has {len(data):,} bytes, its list says {manifest.length_bytes:,}",
+            hint="The file was cut short or replaced.",
+        )
+    header, rows = _rows(data, _ENTRY_FIELDS, f"manifest {manifest.path}")
+    live = [row for row in rows if row["status"] != _DELETED]
+    fields = [TypedField(*f) for f in _partition_fields(header.schema, transforms)]
+    partitions: dict[tuple[Any, ...], int] = {}
+    for row in live:
+        values = row["data_file.partition"]
+        row["partition"] = partitions.setdefault(values, len(partitions))
+    paths = tuple(Partition(manifest.spec_id, partition_path(fields, values)) for values in partitions)
+    return FileColumns(table=_columns(live, manifest), partitions=paths)
+
+
+def _columns(rows: list[dict[str, Any]], manifest: Manifest) -> pa.Table:
+    def column(name: str, absent: Any) -> list[Any]:
+        return [absent if (value := row.get(name)) is None else value for row in rows]
+
+    sizes = column("data_file.file_size_in_bytes", 0)
+    vectors = [row.get("data_file.content_size_in_bytes") for row in rows]
+    return pa.table(
+        {
+            "path": column("data_file.file_path", ""),
+            "content": column("data_file.content", 0),
+            "format": [str(row["data_file.file_format"]).lower() for row in rows],
+            "partition": column("partition", 0),
+            "size_bytes": [size if vector is None else vector for size, vector in zip(sizes, vectors, strict=True)],
+            "records": column("data_file.record_count", 0),
+            "row_groups": [len(offsets) if (offsets := row.get("data_file.split_offsets")) else UNKNOWN for row in rows],
+            "sort_order_id": column("data_file.sort_order_id", UNKNOWN),
+            "sequence_number": column("sequence_number", manifest.sequence_number),
+            "snapshot_id": column("snapshot_id", UNKNOWN if manifest.added_snapshot_id is None else manifest.added_snapshot_id),
+        },
+        schema=SCHEMA,
+    )
+
+
+def _partition_fields(schema: dict[str, Any], transforms: Sequence[str]) -> list[tuple[str, str, str]]:
+    data_file = next(f["type"] for f in schema["fields"] if f["name"] == "data_file")
+    record = next(f["type"] for f in data_file["fields"] if f["name"] == "partition")
+    names = [(field.get("iceberg-field-name") or field["name"], _iceberg_type(field["type"])) for field in record["fields"]]
+    return [(name, transform, type_) for (name, type_), transform in zip(names, transforms, strict=True)]
+
+
+def _iceberg_type(schema: Any) -> str:
+    """The Iceberg type behind an Avro type, as far as spelling a value needs it."""
+    if isinstance(schema, list):
+        return _iceberg_type(next(branch for branch in schema if branch != "null"))
+    if isinstance(schema, str):
+        return {"bytes": "binary"}.get(schema, schema)
+    zoned = "tz" if schema.get("adjust-to-utc") else ""
+    match schema.get("logicalType"):
+        case "timestamp-micros":
+            return "timestamp" + zoned
+        case "timestamp-nanos":
+            return f"timestamp{zoned}_ns"
+        case "time-micros":
+            return "time"
+        case "date" | "decimal" | "uuid" as name:
+            return str(name)
+    return _iceberg_type(schema["type"])
+
+
+def concatenate(parts: Sequence[FileColumns]) -> FileColumns:
+    """All parts as one, each partition listed once."""
+    index: dict[Partition, int] = {}
+    tables = []
+    for part in parts:
+        remap = np.array([index.setdefault(p, len(index)) for p in part.partitions], dtype=np.int32)
+        codes = remap[part.column("partition")] if len(part) else part.column("partition")
+        tables.append(part.table.set_column(SCHEMA.get_field_index("partition"), SCHEMA.field("partition"), [codes]))
+    if not tables:
+        return FileColumns.empty()
+    return FileColumns(table=pa.concat_tables(tables).combine_chunks(), partitions=tuple(index))
+
+
+def to_ipc(files: FileColumns) -> bytes:
+    """Arrow's file format with the partitions in its metadata: what the cache and worker processes hand around."""
+    partitions = json.dumps([[p.spec_id, p.path] for p in files.partitions]).encode()
+    table = files.table.replace_schema_metadata({b"partitions": partitions})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes) -> FileColumns:
+    """The inverse of `to_ipc`."""
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    partitions = tuple(Partition(spec_id, path) for spec_id, path in json.loads(table.schema.metadata[b"partitions"]))
+    return FileColumns(table=table.replace_schema_metadata(None), partitions=partitions)

@@ -1,0 +1,156 @@
+"""Reads one loaded table in plain Python: no JVM, no data file, only the metadata that was asked for.
+
+Every catalog family hands its tables over as a pyiceberg table; this is the one place that turns such a table into our values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from neve.catalogs.cache import MetadataCache
+from neve.catalogs.errors import reading
+from neve.catalogs.manifests import concatenate, decode_manifest_list, from_ipc, to_ipc
+from neve.catalogs.pool import decode_all
+from neve.core.files import FileColumns
+from neve.core.model import (
+    Manifest,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    RefKind,
+    Snapshot,
+    SortOrder,
+    TableName,
+    TableState,
+)
+from neve.errors import CorruptMetadataError
+from neve.ports import Progress
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+_CONCURRENT_READS = 8
+
+
+class MetadataReader:
+    """One table at one metadata version (implements `ports.TableReader`)."""
+
+    def __init__(self, name: TableName, table: Table, cache: MetadataCache | None) -> None:
+        self._name = name
+        self._table = table
+        self._cache = cache
+
+    def state(self) -> TableState:
+        """Depth SUMMARY."""
+        meta = self._table.metadata
+        return TableState(
+            name=self._name,
+            uuid=str(meta.table_uuid),
+            format_version=meta.format_version,
+            location=meta.location,
+            metadata_location=self._table.metadata_location,
+            metadata_bytes=self._metadata_bytes(),
+            metadata_log_entries=len(meta.metadata_log),
+            properties=dict(meta.properties),
+            schema_id=meta.current_schema_id,
+            columns=len(meta.schema().fields),
+            specs=tuple(_spec(spec) for spec in meta.partition_specs),
+            default_spec_id=meta.default_spec_id,
+            sort_orders=tuple(_sort_order(order, meta) for order in meta.sort_orders),
+            default_sort_order_id=meta.default_sort_order_id,
+            snapshot_id=meta.current_snapshot_id,
+            snapshots=tuple(_snapshot(snapshot) for snapshot in meta.snapshots),
+            refs=tuple(
+                Ref(name=name, kind=RefKind(ref.snapshot_ref_type.value), snapshot_id=ref.snapshot_id)
+                for name, ref in sorted(meta.refs.items())
+            ),
+            statistics_files=len(meta.statistics) + len(getattr(meta, "partition_statistics", None) or ()),
+        )
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The current snapshot's manifest list; none for a table without a snapshot."""
+        snapshot = self._table.metadata.current_snapshot()
+        if snapshot is None:
+            return ()
+        if not snapshot.manifest_list:
+            raise CorruptMetadataError(
+                f"Cannot inspect {self._name}: snapshot {snapshot.snapshot_id} has no manifest list",
+                hint="The snapshot was written by a format v1 writer of 2019 or before; any new commit adds the list.",
+            )
+        data = self._fetch("manifest-list", snapshot.manifest_list, lambda: self._read(snapshot.manifest_list))
+        return decode_manifest_list(data)
+
+    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
+        """The live files, from the cache where it has a manifest, decoded otherwise."""
+        transforms = {s.spec_id: tuple(str(f.transform) for f in s.fields) for s in self._table.metadata.partition_specs}
+        parts = {m.path: part for m in manifests if (part := self._cached(m)) is not None}
+        jobs = [(m, transforms[m.spec_id]) for m in manifests if m.path not in parts]
+        for manifest, part in decode_all(jobs, self._read):
+            parts[manifest.path] = part
+            if self._cache:
+                self._cache.keep("manifest", manifest.path, to_ipc(part))
+            if progress:
+                progress("inspect", len(parts), len(manifests))
+        return concatenate([parts[m.path] for m in manifests])
+
+    def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
+        """Row groups per Parquet file, from footers."""
+        import pyarrow.parquet as pq
+
+        def row_groups(path: str) -> int:
+            with reading(path), self._table.io.new_input(path).open(seekable=True) as stream:
+                return int(pq.ParquetFile(stream).metadata.num_row_groups)
+
+        wanted = list(paths)
+        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
+            return dict(zip(wanted, threads.map(row_groups, wanted), strict=True))
+
+    def _cached(self, manifest: Manifest) -> FileColumns | None:
+        found = self._cache.find("manifest", manifest.path) if self._cache else None
+        return from_ipc(found) if found else None
+
+    def _metadata_bytes(self) -> int | None:
+        location = self._table.metadata_location
+        size = self._fetch("metadata-size", location, lambda: str(len(self._table.io.new_input(location))).encode())
+        return int(size)
+
+    def _read(self, location: str) -> bytes:
+        with reading(location), self._table.io.new_input(location).open(seekable=False) as stream:
+            return bytes(stream.read())
+
+    def _fetch(self, kind: str, location: str, produce: Callable[[], bytes]) -> bytes:
+        with reading(location):
+            return self._cache.fetch(kind, location, produce) if self._cache else produce()
+
+
+def _spec(spec: Any) -> PartitionSpec:
+    fields = tuple(
+        PartitionField(name=f.name, transform=str(f.transform), source_id=f.source_id, field_id=f.field_id) for f in spec.fields
+    )
+    return PartitionSpec(spec_id=spec.spec_id, fields=fields)
+
+
+def _sort_order(order: Any, meta: TableMetadata) -> SortOrder:
+    names = {f.field_id: meta.schema().find_column_name(f.field_id) for f in meta.schema().fields}
+    fields = tuple(
+        f"{names.get(f.source_id) or f.source_id} {f.direction.value} {f.null_order.value}"
+        if str(f.transform) == "identity"
+        else f"{f.transform}({names.get(f.source_id) or f.source_id}) {f.direction.value} {f.null_order.value}"
+        for f in order.fields
+    )
+    return SortOrder(order_id=order.order_id, fields=fields)
+
+
+def _snapshot(snapshot: Any) -> Snapshot:
+    summary = snapshot.summary
+    return Snapshot(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        timestamp_ms=snapshot.timestamp_ms,
+        operation=summary.operation.value if summary else "unknown",
+        summary=dict(summary.additional_properties) if summary else {},
+    )

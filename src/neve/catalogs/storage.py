@@ -1,0 +1,141 @@
+"""Storage settings, said once by the user, spelled for each client: pyiceberg's FileIO, Iceberg's Java FileIO, Hadoop.
+
+Called by the catalog families. The three speak of the same thing with different words; this is the only dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neve.settings.catalog import CatalogSettings
+
+CONNECT_SECONDS = 5
+REQUEST_SECONDS = 30
+"""A wait is always bounded: a storage that does not answer in this time is reported as not answering."""
+
+
+def scheme(location: str | None) -> str:
+    """`s3` for S3 in any spelling, else the URL's scheme; a plain path is `file`."""
+    head, found, _ = (location or "").partition("://")
+    head = head.lower() if found else "file"
+    return {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "gcs": "gs", "wasb": "abfss", "wasbs": "abfss"}.get(head, head)
+
+
+def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Properties for pyiceberg, whose FileIO is pyarrow's."""
+    s3, gs, azure, hdfs = settings.storage.s3, settings.storage.gs, settings.storage.abfss, settings.storage.hdfs
+    properties: dict[str, Any] = {
+        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        "s3.connect-timeout": CONNECT_SECONDS,
+        "s3.request-timeout": REQUEST_SECONDS,
+        "s3.endpoint": s3.endpoint,
+        "s3.region": s3.region,
+        "s3.access-key-id": s3.access_key_id,
+        "s3.secret-access-key": s3.secret_access_key,
+        "s3.session-token": s3.session_token,
+        "s3.role-arn": s3.role_arn,
+        "s3.force-virtual-addressing": False if s3.path_style_access else None,
+        "gcs.project-id": gs.project_id,
+        "gcs.oauth2.token": gs.token,
+        "gcs.service.host": gs.endpoint,
+        "adls.account-name": azure.account_name,
+        "adls.account-key": azure.account_key,
+        "adls.sas-token": azure.sas_token,
+        "adls.tenant-id": azure.tenant_id,
+        "adls.client-id": azure.client_id,
+        "adls.client-secret": azure.client_secret,
+        **_azure_authority(azure.endpoint),
+        "hdfs.host": hdfs.host,
+        "hdfs.port": hdfs.port,
+        "hdfs.user": hdfs.user,
+    }
+    return plain(properties, environ)
+
+
+def spark_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Properties of an Iceberg catalog inside Spark."""
+    kind = scheme(settings.warehouse) if settings.warehouse else _configured(settings)
+    match kind:
+        case "s3":
+            return plain(_java_s3(settings), environ)
+        case "gs":
+            gs = settings.storage.gs
+            java = {"gcs.project-id": gs.project_id, "gcs.oauth2.token": gs.token, "gcs.service.host": gs.endpoint}
+            return plain({"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO", **java}, environ)
+        case "abfss":
+            return plain(_java_azure(settings), environ)
+    return {}
+
+
+def spark_hadoop(settings: CatalogSettings) -> dict[str, str]:
+    """Session-wide Hadoop settings, which HDFS alone needs."""
+    hdfs = settings.storage.hdfs
+    return {"spark.hadoop.fs.defaultFS": f"hdfs://{hdfs.host}:{hdfs.port or 8020}"} if hdfs.host else {}
+
+
+def storage_needs(settings: CatalogSettings) -> set[str]:
+    """Jar bundles that Spark needs for this storage."""
+    kind = scheme(settings.warehouse) if settings.warehouse else _configured(settings)
+    return {"s3": {"aws"}, "gs": {"gcp"}, "abfss": {"azure"}}.get(kind, set())
+
+
+def plain(properties: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Drops what is unset, opens secrets, and writes values as both clients read them."""
+    result = {}
+    for key, value in properties.items():
+        if value is None:
+            continue
+        if hasattr(value, "reveal"):
+            value = value.reveal(environ)
+        result[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return result
+
+
+def _configured(settings: CatalogSettings) -> str:
+    """A REST catalog may keep the warehouse to itself; then the one storage that was described is meant."""
+    described = [
+        name for name in ("s3", "gs", "abfss", "hdfs") if getattr(settings.storage, name).model_dump(exclude_defaults=True)
+    ]
+    return described[0] if described else "file"
+
+
+def _java_s3(settings: CatalogSettings) -> dict[str, Any]:
+    s3 = settings.storage.s3
+    return {
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": s3.endpoint,
+        "client.region": s3.region or "us-east-1",  # executors fail without one
+        "s3.access-key-id": s3.access_key_id,
+        "s3.secret-access-key": s3.secret_access_key,
+        "s3.session-token": s3.session_token,
+        "s3.path-style-access": s3.path_style_access or None,
+        **({"client.factory": _ASSUME_ROLE, "client.assume-role.arn": s3.role_arn} if s3.role_arn else {}),
+        **({"client.assume-role.region": s3.region or "us-east-1"} if s3.role_arn else {}),
+    }
+
+
+_ASSUME_ROLE = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+
+
+def _java_azure(settings: CatalogSettings) -> dict[str, Any]:
+    azure = settings.storage.abfss
+    return {
+        "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+        "adls.auth.shared-key.account.name": azure.account_name if azure.account_key else None,
+        "adls.auth.shared-key.account.key": azure.account_key,
+        f"adls.sas-token.{azure.account_name}": azure.sas_token,
+        f"adls.connection-string.{azure.account_name}": azure.endpoint,
+    }
+
+
+def _azure_authority(endpoint: str | None) -> dict[str, str | None]:
+    if not endpoint:
+        return {}
+    protocol, _, host = endpoint.partition("://")
+    return {
+        "adls.blob-storage-authority": host,
+        "adls.dfs-storage-authority": host,
+        "adls.blob-storage-scheme": protocol,
+        "adls.dfs-storage-scheme": protocol,
+    }

@@ -1,0 +1,103 @@
+"""The application that Typer runs: the list of commands, the options before a command's name, and usage errors as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import Parameter, Signature
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from neve.cli import config
+from neve.cli.command import CONTEXT, examples
+from neve.cli.demo import demo
+from neve.cli.doctor import doctor
+from neve.cli.failures import USAGE_ERROR, error_json
+from neve.cli.inspect import InspectCommand, inspect
+from neve.cli.options import Shared, shared_parameters
+from neve.cli.tables import tables
+
+EPILOG = "\n\n".join(
+    [
+        examples("neve demo", "neve inspect db.events --warehouse ./demo-warehouse", "neve doctor"),
+        "[bold]Exit codes[/bold]\n0 done or nothing to do, 1 failed, 2 bad request, 3 partly done, 130 interrupted",
+    ]
+)
+
+
+class NeveGroup(TyperGroup):
+    """Typer prints usage errors on stderr; with --json they are given on stdout as well."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parses what stands before the command's name."""
+        wants_json = "--json" in args
+        with _usage_errors_as_json(wants_json):
+            context = super().make_context(info_name, args, parent=parent, **extra)
+        context.meta["neve.wants_json"] = wants_json
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parses the rest and runs the command."""
+        with _usage_errors_as_json(ctx.meta["neve.wants_json"]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_errors_as_json(wanted: bool) -> Iterator[None]:
+    try:
+        yield
+    except USAGE_ERROR as error:
+        # Help for a bare `neve` travels as a usage error too, with an empty or help-like message: no JSON for that.
+        if wanted:
+            message = f"Cannot read the command line: {error.format_message()}"
+            sys.stdout.write(error_json(code="bad-request", message=message, hint=None, retryable=False) + "\n")
+        raise
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"neve {version('neve')}")
+        raise typer.Exit
+
+
+def _before_the_command(*, ctx: typer.Context, version: bool, **values: Any) -> None:  # noqa: ARG001 - its callback has acted
+    """Keeps Apache Iceberg tables fast and cheap."""
+    ctx.obj = Shared.take(values)
+
+
+_VERSION = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, show_default=False, help="Show the version and leave.")
+]
+_before_the_command.__signature__ = Signature(  # type: ignore[attr-defined]
+    [CONTEXT, Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=_VERSION), *shared_parameters()]
+)
+_before_the_command.__annotations__ = {}
+
+app = typer.Typer(
+    name="neve",
+    cls=NeveGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+app.callback()(_before_the_command)
+app.command(
+    cls=InspectCommand,
+    epilog=examples(
+        "neve inspect db.events",
+        "neve inspect db.events --warehouse ./demo-warehouse --html events.html",
+        "neve inspect prod.db.events --depth summary --json | jq .health.score",
+        "neve inspect db.events --target-file-size '512 MB' --sample 50",
+    ),
+)(inspect)
+app.command(epilog=examples("neve tables", "neve tables db --catalog prod"))(tables)
+app.add_typer(config.app, name="config")
+app.command(epilog=examples("neve doctor", "neve doctor --spark"))(doctor)
+app.command(epilog=examples("neve demo", "neve demo --warehouse /tmp/demo --keep"))(demo)

@@ -1,0 +1,112 @@
+"""`neve demo`: a warehouse of believable bad tables in a local directory, and a first look at each of them."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neve.cli.call import Call
+from neve.cli.command import command
+from neve.cli.demo_directory import DemoDirectory
+from neve.cli.failures import PARTLY_DONE
+from neve.errors import BadRequestError, NeveError
+
+if TYPE_CHECKING:
+    from neve.compose import Neve
+    from neve.core.inspection import Inspection
+    from neve.samples import Sample
+
+DEFAULT_DIRECTORY = "demo-warehouse"
+NAMESPACE = "db"
+
+
+@command
+def demo(
+    call: Call,
+    keep: Annotated[bool, typer.Option("--keep", help="Reuse the tables of an earlier demo if it was finished.")] = False,
+    spark: Annotated[bool, typer.Option(help="Also write the samples that need Spark, if it is installed.")] = True,
+) -> None:
+    """Write sample tables into ./demo-warehouse (or --warehouse DIR) and show what hurts in them.
+
+    Needs nothing else running. A directory that is not a demo warehouse is left alone. Leaves with exit code 3 if
+    some of the samples could not be written.
+    """
+    directory = DemoDirectory(_local_path(call.shared.warehouse))
+    samples = _chosen(with_spark=spark)
+    reuse = keep and directory.finished() >= {sample.name for sample in samples}
+    if not reuse:
+        directory.start_afresh()
+    with call.neve(warehouse=str(directory.path), create_warehouse=True) as neve:
+        failures = [] if reuse else _write(call, neve, directory, samples)
+        inspections = _look(call, neve, directory.finished())
+    call.output.demo(str(directory.path), inspections, failures, next_steps=_next_steps(directory.path, inspections))
+    if failures:
+        raise typer.Exit(PARTLY_DONE)
+
+
+def _local_path(warehouse: str | None) -> Path:
+    if warehouse is not None and "://" in warehouse:
+        raise BadRequestError(
+            f"Cannot write the demo to {warehouse}: only a local directory will do", hint="Give --warehouse a path."
+        )
+    return Path(warehouse or DEFAULT_DIRECTORY)
+
+
+def _chosen(*, with_spark: bool) -> list[Sample]:
+    from neve.samples import SAMPLES
+
+    usable = with_spark and find_spec("pyspark") is not None
+    return [sample for sample in SAMPLES.values() if usable or not sample.needs_spark]
+
+
+def _write(call: Call, neve: Neve, directory: DemoDirectory, samples: list[Sample]) -> list[str]:
+    """Writes the samples, those without Spark first; a failure is told at the end and does not stop the other group."""
+    failures: list[str] = []
+    for needs_spark in (False, True):
+        group = [sample for sample in samples if sample.needs_spark is needs_spark]
+        try:
+            _write_group(call, neve, directory, group, needs_spark=needs_spark)
+        except NeveError as error:
+            missing = ", ".join(sample.name for sample in group if sample.name not in directory.finished())
+            failures.append(f"Not written: {missing}. {error}" + (f" ({error.hint})" if error.hint else ""))
+    return failures
+
+
+def _write_group(call: Call, neve: Neve, directory: DemoDirectory, group: list[Sample], *, needs_spark: bool) -> None:
+    if not group:
+        return
+    if needs_spark:
+        call.tell("Starting Spark for the samples that need it ...")
+    with neve.demo_target(NAMESPACE, spark=needs_spark) as target:
+        for sample in group:
+            started = time.monotonic()
+            sample.build(target)
+            directory.mark(directory.finished() | {sample.name})
+            took = time.monotonic() - started
+            call.tell(f"Wrote {NAMESPACE}.{sample.name} in {took:.1f} s: {sample.description}")
+
+
+def _look(call: Call, neve: Neve, names: frozenset[str]) -> list[Inspection]:
+    with call.progress() as progress:
+        looks = []
+        for done, name in enumerate(sorted(names)):
+            progress("looking at the tables", done, len(names))
+            looks.append(neve.inspect(f"{NAMESPACE}.{name}"))
+        return looks
+
+
+def _next_steps(directory: Path, inspections: list[Inspection]) -> list[str]:
+    if not inspections:
+        return ["neve doctor"]
+    sickest = min(inspections, key=lambda i: (i.health.score, i.table)).table
+    option = f"--warehouse {shlex.quote(str(directory))}"
+    return [
+        f"neve inspect {sickest} {option} --html table.html",
+        f"neve tables {option}",
+        "neve doctor",
+    ]

@@ -1,0 +1,55 @@
+"""Logging of the command line: stderr, text or JSON lines. A library never configures handlers; this is not a library."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from neve.cli.options import LogFormat, LogLevel
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line; whatever was given as `extra` becomes a key."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at that moment, so that lines pass above a progress bar and not through it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """The current stderr."""
+        return sys.stderr
+
+
+def configure(level: LogLevel | None, form: LogFormat | None, *, debug: bool) -> None:
+    """Replaces the handlers of the process. Our level is the one asked for; other libraries only warn, unless debugging."""
+    chosen = LogLevel.DEBUG if debug else level or LogLevel.WARNING
+    handler = StderrHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    handler.setFormatter(JsonLines() if form is LogFormat.JSON else text)
+    logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("neve").setLevel(chosen.upper())
+    logging.captureWarnings(capture=True)
+    # Warnings of libraries are for developers: shown when somebody looks closely, as log lines.
+    logging.getLogger("py.warnings").setLevel(logging.WARNING if chosen in ("debug", "info") else logging.ERROR)

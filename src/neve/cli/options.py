@@ -1,0 +1,167 @@
+"""Options declared once: those that every command takes, before or after its name, and one flag per knob of the policy.
+
+`cli.command` adds them to the signature that Typer reads, so that a command names only what is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import typer
+from typer.core import TyperCommand
+
+from neve.errors import BadRequestError
+
+EVERYWHERE = "Options of every command"
+POLICY = "Policy, as in neve.yaml"
+
+
+class LogLevel(StrEnum):
+    """How much is told on stderr."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What was said in the options that every command takes. None and empty mean that nothing was said."""
+
+    config: Path | None = None
+    profile: str | None = None
+    warehouse: str | None = None
+    catalog: str | None = None
+    set: list[str] = field(default_factory=list)
+    json: bool = False
+    log_level: LogLevel | None = None
+    log_format: LogFormat | None = None
+    debug: bool = False
+
+    @classmethod
+    def take(cls, values: dict[str, Any]) -> Self:
+        """Takes its own options out of a command's values."""
+        taken = {f.name: values.pop(f.name) for f in fields(cls)}
+        return cls(**(taken | {"set": list(taken["set"] or ())}))
+
+    def after(self, before: Shared) -> Shared:
+        """These options, said after the command's name, on top of those said before it."""
+        merged = {f.name: getattr(self, f.name) or getattr(before, f.name) for f in fields(self)}
+        return Shared(**(merged | {"set": [*before.set, *self.set]}))
+
+    def assignments(self) -> dict[str, str]:
+        """`--set` by key, the last one of a key winning."""
+        return dict(_assignment(text) for text in self.set)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise BadRequestError(
+            f"Cannot read --set {text!r}: no KEY=VALUE",
+            hint="Write a settings key and a value, such as --set policy.target-file-size=256MB.",
+        )
+    return key.strip(), value.strip()
+
+
+def _everywhere(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=EVERYWHERE, show_default=False, **more)
+
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "config": (Path | None, _everywhere("--config", metavar="FILE", help="The settings file; neve.yaml unless given.")),
+    "profile": (str | None, _everywhere("--profile", metavar="NAME", help="A profile of the settings, such as prod.")),
+    "warehouse": (str | None, _everywhere("--warehouse", metavar="PATH", help="A warehouse directory, no settings needed.")),
+    "catalog": (str | None, _everywhere("--catalog", metavar="NAME", help="The catalog of names that carry none.")),
+    "set": (
+        list[str] | None,
+        _everywhere("--set", metavar="KEY=VALUE", help="Any settings key, such as policy.target-file-size=256MB; repeatable."),
+    ),
+    "json": (bool, _everywhere("--json", help="JSON on stdout; a failure is there too, as {'error': {...}}.")),
+    "log_level": (
+        LogLevel | None,
+        _everywhere("--log-level", case_sensitive=False, help="Logs on stderr: how much."),
+    ),
+    "log_format": (
+        LogFormat | None,
+        _everywhere("--log-format", case_sensitive=False, help="Logs on stderr: how they look."),
+    ),
+    "debug": (bool, _everywhere("--debug", envvar="NEVE_DEBUG", help="Tracebacks of failures, and every log line.")),
+}
+
+
+def shared_parameters() -> list[Parameter]:
+    """The options of every command, as parameters for a signature."""
+    defaults = Shared()
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(defaults, name) or None, annotation=Annotated[kind, option])
+        if kind is not bool
+        else Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+        for name, (kind, option) in _OPTIONS.items()
+    ]
+
+
+KNOBS = "neve.knobs"
+"""Where a context keeps the knobs that were set, by their keys."""
+
+_KNOB_PREFIX = "knob_"
+_METAVARS = {"size": "SIZE", "duration": "TIME", "ratio": "0..1", "yes/no": "YES|NO", "name": "NAME"}
+
+
+class KnobCommand(TyperCommand):
+    """A command with one flag per knob of the policy.
+
+    The flags are made when this command is parsed or explained, not when the application is put together: the policy's
+    models take longer to load than all the rest of the command line.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters and the knobs."""
+        return [*super().get_params(ctx), *_knob_options()]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Sets the knobs aside: Typer passes on only what the function's signature names."""
+        ctx.meta[KNOBS] = _take_knobs(ctx.params)
+        return super().invoke(ctx)
+
+
+@cache
+def _knob_options() -> list[Any]:
+    from neve.core.policy import knobs
+
+    # Typer makes the options from a signature, here as everywhere; the function itself is never called.
+    def signature_only(**values: str | None) -> None: ...
+
+    parameters = [_knob_parameter(key, knob.unit, knob.why) for key, knob in knobs().items()]
+    signature_only.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    signature_only.__annotations__ = {}
+    app = typer.Typer(add_completion=False)
+    app.command()(signature_only)
+    return list(typer.main.get_command(app).params)
+
+
+def _knob_parameter(key: str, unit: str, why: str) -> Parameter:
+    metavar = _METAVARS.get(unit, "N")
+    option = typer.Option(f"--{key}", metavar=metavar, help=why, rich_help_panel=POLICY, show_default=False)
+    name = _KNOB_PREFIX + key.replace("-", "_")
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+
+
+def _take_knobs(values: dict[str, Any]) -> dict[str, str]:
+    """Takes the knobs that were set out of a command's values, by their keys."""
+    said = {name: values.pop(name) for name in tuple(values) if name.startswith(_KNOB_PREFIX)}
+    keys = {name: name.removeprefix(_KNOB_PREFIX).replace("_", "-") for name in said}
+    return {keys[name]: value for name, value in said.items() if value is not None}

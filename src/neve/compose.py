@@ -1,0 +1,238 @@
+"""The composition root: the one place that names concrete adapters and wires them to the flow.
+
+Every surface opens a `Neve` from its settings and calls the flow through it. Catalogs, Spark and the state store are opened at
+their first use, and closed with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from neve.core.depth import Depth
+from neve.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from neve.catalogs.opening import IcebergCatalog
+    from neve.core.inspection import Inspection
+    from neve.core.model import TableName
+    from neve.doctor import Check, RemoteClock
+    from neve.engines.spark.session import SparkOptions
+    from neve.ports import Clock, Progress, Records, TableReader
+    from neve.samples import Target
+    from neve.settings import CatalogSettings, Loaded
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+
+class Neve:
+    """Settings made to work. Use it as a context manager."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        catalogs: Mapping[str, CatalogSettings],
+        default_catalog: str | None,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self._loaded = loaded
+        self._settings = loaded.settings
+        self._described = dict(catalogs)
+        self._default = default_catalog
+        self._environ = environ
+        self._clock = clock
+        self._opened: dict[str, IcebergCatalog] = {}
+        self._resources = ExitStack()
+
+    @classmethod
+    def open(
+        cls,
+        loaded: Loaded,
+        *,
+        warehouse: str | None = None,
+        create_warehouse: bool = False,
+        environ: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """`warehouse` is a directory to open as a catalog, besides the described ones; then it is the default."""
+        catalogs, default = dict(loaded.settings.catalogs), loaded.settings.default_catalog
+        if warehouse is not None:
+            from neve.catalogs.embedded import open_warehouse
+
+            default, catalogs[default] = open_warehouse(warehouse, create=create_warehouse)
+        elif default is None and len(catalogs) == 1:
+            default = next(iter(catalogs))
+        return cls(loaded, catalogs, default, environ=os.environ if environ is None else environ, clock=clock or SystemClock())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def inspect(
+        self, table: str, *, depth: Depth = Depth.FILES, sample: int = 0, progress: Progress | None = None
+    ) -> Inspection:
+        """A look at one table; `sample` is how many footers to read besides."""
+        from neve.flow import inspect
+
+        reader = self._reader(table)
+        state = inspect.read(reader, depth, progress)
+        policy, _ = self._loaded.policy(state.properties)
+        footers = reader.sample_row_groups(inspect.sample(state.files, sample)) if sample and state.files is not None else {}
+        memory = inspect.Memory.of(self._records, state.uuid)
+        return inspect.examine(state, policy, now_ms=self._clock.now_ms(), memory=memory, footers=footers)
+
+    def tables(self, namespace: str | None = None) -> Iterator[TableName]:
+        """Tables of the default catalog; `namespace` may begin with the name of another."""
+        parts = tuple(namespace.split(".")) if namespace else None
+        if parts and parts[0] in self._described:
+            yield from self._catalog(parts[0]).tables(parts[1:] or None)
+        else:
+            yield from self._catalog(self._default_name()).tables(parts)
+
+    def table_properties(self, table: str) -> dict[str, str]:
+        """The properties of one table."""
+        return self._reader(table).state().properties
+
+    def doctor(self, *, start_spark: bool = False) -> tuple[Check, ...]:
+        """Whether everything that Neve needs is there."""
+        from neve.catalogs.probe import probe_catalog, probe_of_warehouse
+        from neve.doctor import run_checks
+
+        described = self._described.get(self._default or "")
+        clock, probes = None, dict[str, Any]({"catalog": None, "warehouse": None})
+        if described is not None:
+            catalog = self._catalog(self._default_name())
+            probes["catalog"] = lambda: probe_catalog(catalog)
+            probes["warehouse"] = probe_of_warehouse(described, self._environ)
+            clock = self._clock_elsewhere(described)
+        conf, needs = self._spark_catalogs()
+        return run_checks(
+            options=self._spark_options(),
+            catalog_conf=conf,
+            needs=needs,
+            probes={**probes, "state store": self._probe_state},
+            remote_clock=clock,
+            start_spark=start_spark,
+            environ=self._environ,
+        )
+
+    def _clock_elsewhere(self, described: CatalogSettings) -> RemoteClock | None:
+        """The clock that a commit is compared with: the catalog server's, else that of the disk."""
+        from neve.catalogs.embedded import local_path
+        from neve.catalogs.opening import revealed
+        from neve.catalogs.storage import scheme
+        from neve.doctor import file_clock, http_clock
+
+        opened = revealed(described, self._environ)
+        if (opened.uri or "").startswith(("http://", "https://")):
+            return http_clock(str(opened.uri))
+        if opened.warehouse and scheme(opened.warehouse) == "file":
+            return file_clock(local_path(opened.warehouse))
+        return None
+
+    @contextmanager
+    def demo_target(self, namespace: str, *, spark: bool = False) -> Iterator[Target]:
+        """Where sample tables go: the default catalog, with a Spark session beside it if asked."""
+        from neve.samples import Target
+
+        name = self._default_name()
+        client = self._catalog(name).client
+        client.create_namespace_if_not_exists(namespace)
+        yield Target(catalog=client, spark=self.spark if spark else None, spark_catalog=name, namespace=namespace)
+
+    @cached_property
+    def spark(self) -> Any:
+        """The Spark session with every described catalog; started at its first use, stopped at the end."""
+        from neve.engines.spark.session import open_session
+
+        conf, needs = self._spark_catalogs()
+        return self._resources.enter_context(open_session(self._spark_options(), catalog_conf=conf, needs=needs))
+
+    def _spark_catalogs(self) -> tuple[dict[str, str], set[str]]:
+        from neve.catalogs.opening import spark_conf, spark_needs
+
+        conf: dict[str, str] = {}
+        needs: set[str] = set()
+        for name, described in self._described.items():
+            conf |= spark_conf(name, described, self._environ)
+            needs |= spark_needs(described, self._environ)
+        return conf, needs
+
+    def _spark_options(self) -> SparkOptions:
+        from neve.engines.spark.session import SparkOptions
+
+        settings = self._settings.spark
+        return SparkOptions(
+            master=settings.master,
+            driver_memory=settings.driver_memory,
+            executor_memory=settings.executor_memory,
+            conf={key: value.reveal(self._environ) for key, value in settings.conf.items()},
+            jars=settings.jars,
+            java_home=settings.java_home,
+        )
+
+    def _reader(self, table: str) -> TableReader:
+        from neve.core.model import TableName
+        from neve.engines.spark.metadata import LargeTableReader
+
+        name = TableName.parse(table, catalogs=frozenset(self._described), default_catalog=self._default or "")
+        plain = self._catalog(name.catalog or self._default_name()).open(name)
+        return LargeTableReader(plain, lambda: self.spark, python_max_files=self._settings.inspect.python_max_files)
+
+    def _catalog(self, name: str) -> IcebergCatalog:
+        from neve.catalogs.opening import IcebergCatalog
+
+        if name not in self._described:
+            known = ", ".join(sorted(self._described)) or "none"
+            raise BadRequestError(f"Cannot open catalog {name}: it is not described (known: {known})", hint=_NO_CATALOG)
+        if name not in self._opened:
+            self._opened[name] = IcebergCatalog(name, self._described[name], environ=self._environ, cache=self._cache)
+        return self._opened[name]
+
+    def _default_name(self) -> str:
+        if self._default is None:
+            raise BadRequestError("Cannot choose a catalog: none is the default", hint=_NO_CATALOG)
+        return self._default
+
+    @cached_property
+    def _cache(self) -> Any:
+        from neve.catalogs.cache import MetadataCache
+
+        settings = self._settings.cache
+        if not settings.enabled:
+            return None
+        return MetadataCache(settings.path, max_bytes=settings.max_size_bytes, ttl_seconds=settings.ttl_seconds)
+
+    def _probe_state(self) -> str:
+        from neve.state import StateStore
+
+        with StateStore.open(self._state_url) as store:
+            return store.check()
+
+    @property
+    def _state_url(self) -> str:
+        return self._settings.state.database.reveal(self._environ)
+
+    @cached_property
+    def _records(self) -> Records | None:
+        from neve.state import StateStore
+
+        store = StateStore.open_existing(self._state_url)
+        return self._resources.enter_context(store) if store is not None else None
+
+
+_NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."

@@ -1,0 +1,54 @@
+"""How many row groups files have, from the best source for each.
+
+Files that we copied carry coarse split offsets on purpose, so our records come first; a footer is the truth where one was
+read; split offsets serve for the rest. Called by `flow.inspect`; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.files import DATA, UNKNOWN, FileColumns
+from neve.core.inspection import RowGroups
+from neve.core.policy import Policy
+
+Source = Literal["records", "split-offsets", "footers", "mixed"]
+
+
+def row_groups_by_file(
+    files: FileColumns, records: Mapping[str, int], footers: Mapping[str, int]
+) -> tuple[npt.NDArray[np.int64], set[Source]]:
+    """Row groups of each file, UNKNOWN where no source tells, and the sources that were used."""
+    groups = files.column("row_groups").astype(np.int64)
+    sources: set[Source] = {"split-offsets"} if (groups != UNKNOWN).any() else set()
+    if records or footers:
+        better = {**records, **footers}
+        for i, path in enumerate(files.table.column("path").to_pylist()):
+            if path in better:
+                groups[i] = better[path]
+                sources.add("footers" if path in footers else "records")
+    return groups, sources
+
+
+def count_row_groups(
+    files: FileColumns, policy: Policy, records: Mapping[str, int], footers: Mapping[str, int]
+) -> RowGroups | None:
+    """The table's row groups in numbers, None where nothing is known of any file."""
+    groups, sources = row_groups_by_file(files, records, footers)
+    known = (files.column("content") == DATA) & (groups > 0)
+    if not known.any():
+        return None
+    sizes, counts = files.column("size_bytes")[known], groups[known]
+    # A file with one row group is as large as it can be made: a smaller file is a matter of file size, not of row groups.
+    small = (counts > 1) & (sizes / counts < policy.row_group_min_bytes)
+    return RowGroups(
+        files_known=int(known.sum()),
+        row_groups=int(counts.sum()),
+        average_bytes=float(sizes.sum() / counts.sum()),
+        source=next(iter(sources)) if len(sources) == 1 else "mixed",
+        files_with_small_groups=int(small.sum()),
+    )

@@ -1,0 +1,234 @@
+"""Looks at everything that a run will need, and says how to mend what is not right. Called by `neve doctor`.
+
+Every check ends in a `Check`, whatever happens in it; none changes anything but caches. Catalog, warehouse and state store
+are asked through probes that `compose` hands in; Spark is started only on request.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from neve.engines.spark import distribution, jars, session
+from neve.engines.spark.java import Java, find_java
+from neve.engines.spark.session import SparkOptions
+from neve.errors import MissingExtraError, NeveError
+
+_MIN_PYTHON = (3, 11)
+_GIB = 1 << 30
+_WARN_SKEW_SECONDS, _FAIL_SKEW_SECONDS = 5.0, 60.0
+_WARN_FREE_BYTES, _FAIL_FREE_BYTES = 5 * _GIB, 1 * _GIB
+
+Probe = Callable[[], str]
+"""Looks at one thing: returns what it found, raises what is wrong."""
+
+RemoteClock = Callable[[], float]
+"""Seconds since the epoch, as the catalog's or the storage's clock has it."""
+
+Opener = Callable[..., AbstractContextManager[Any]]
+
+
+class Status(StrEnum):
+    """How a check ended. Only `fail` stops work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: what was found, and what to do about it if anything."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str | None = None
+
+
+def run_checks(
+    *,
+    options: SparkOptions | None = None,
+    catalog_conf: Mapping[str, str] | None = None,
+    needs: Collection[str] = (),
+    probes: Mapping[str, Probe | None] | None = None,
+    remote_clock: RemoteClock | None = None,
+    start_spark: bool = False,
+    open_session: Opener = session.open_session,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Check, ...]:
+    """All checks, in the order in which they build on each other. A probe that is None counts as not configured."""
+    options = options or SparkOptions()
+    environ = os.environ if environ is None else environ
+    checks = [check_python(), *_spark_checks(options, needs, environ)]
+    if start_spark:
+        checks.append(_check_session(checks, lambda: open_session(options, catalog_conf=catalog_conf or {}, needs=needs)))
+    checks += [_check_probe(name, probe) for name, probe in (probes or {}).items()]
+    checks.append(check_clock(remote_clock))
+    checks += [check_disk(name, path) for name, path in _disks(options, environ)]
+    return tuple(checks)
+
+
+def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
+    """Whether this Python is new enough."""
+    text = ".".join(str(part) for part in version)
+    if version >= _MIN_PYTHON:
+        return Check("python", Status.OK, f"{text} at {sys.executable}")
+    return Check("python", Status.FAIL, f"{text} is too old", "Install Python 3.11 or newer and make a new environment.")
+
+
+def _spark_checks(options: SparkOptions, needs: Collection[str], environ: Mapping[str, str]) -> Iterator[Check]:
+    """PySpark, then Java, then jars: each needs the one before it."""
+    try:
+        spark = distribution.installed(environ)
+    except MissingExtraError as error:
+        yield Check("spark", Status.WARN, "PySpark is not installed: looking at tables works, rewriting does not", error.hint)
+        yield from (_skipped("java", "spark"), _skipped("jars", "spark"))
+        return
+    except NeveError as error:
+        yield _failed("spark", error)
+        yield from (_skipped("java", "spark"), _skipped("jars", "spark"))
+        return
+    pair = f"PySpark {spark.pyspark_version} with Spark {spark.spark_version}, Scala {spark.scala}"
+    yield Check("spark", Status.OK, pair if spark.home == distribution.pyspark_home() else f"{pair} in {spark.home}")
+    try:
+        java = find_java(spark_version=spark.spark_version, java_home=options.java_home, environ=environ)
+    except NeveError as error:
+        yield from (_failed("java", error), _skipped("jars", "java"))
+        return
+    yield Check("java", Status.OK, f"Java {java.version} from {java.origin}: {java.home}")
+    yield _guarded("jars", lambda: _jars(options, needs, java=java, spark=spark, environ=environ))
+
+
+def _jars(
+    options: SparkOptions,
+    needs: Collection[str],
+    *,
+    java: Java,
+    spark: distribution.Distribution,
+    environ: Mapping[str, str],
+) -> str:
+    paths = session.spark_jars(options, needs=needs, java=java, installed=spark, check_content=True, environ=environ)
+    cache = jars.default_cache(environ)
+    places = sorted({str(cache if cache in path.parents else path.parent) for path in paths})
+    return f"{', '.join(path.name for path in paths)} in {', '.join(places)}"
+
+
+def _check_session(before: Collection[Check], opened: Callable[[], AbstractContextManager[Any]]) -> Check:
+    if any(check.status in (Status.FAIL, Status.SKIP) for check in before):
+        return Check("session", Status.SKIP, "not started, since something above is missing")
+
+    def start() -> str:
+        begun = time.monotonic()
+        with opened() as spark:
+            answer = spark.sql("SELECT 40 + 2 AS answer").collect()[0]["answer"]
+            python = spark.sparkContext.parallelize([answer], 1).map(_python_of_a_worker).collect()[0]
+            return f"Spark {spark.version} ran SQL and Python {python} in {time.monotonic() - begun:.1f} s"
+
+    return _guarded("session", start)
+
+
+def _python_of_a_worker(_answer: int) -> str:
+    import platform
+
+    return platform.python_version()
+
+
+def _check_probe(name: str, probe: Probe | None) -> Check:
+    return Check(name, Status.SKIP, "not configured") if probe is None else _guarded(name, probe)
+
+
+def check_clock(remote_clock: RemoteClock | None, *, local_clock: Callable[[], float] = time.time) -> Check:
+    """Compares the clocks: Iceberg refuses commits from a clock that is a minute behind, object stores sign with the time."""
+    if remote_clock is None:
+        return Check("clock", Status.SKIP, "nothing to compare with")
+    begun = local_clock()
+    try:
+        remote = remote_clock()
+    except Exception as error:
+        return Check("clock", Status.SKIP, f"the other clock cannot be read: {error}")
+    ours = (begun + local_clock()) / 2
+    skew = ours - remote
+    detail = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the catalog or storage"
+    if abs(skew) <= _WARN_SKEW_SECONDS:
+        return Check("clock", Status.OK, detail)
+    status = Status.WARN if abs(skew) <= _FAIL_SKEW_SECONDS else Status.FAIL
+    return Check("clock", status, detail, "Set the clock by NTP (timedatectl set-ntp true, or chronyd).")
+
+
+def http_clock(url: str, *, timeout_seconds: float = 10) -> RemoteClock:
+    """The clock of a web server, from the Date header that every answer carries, errors included."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    def read() -> float:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"Cannot ask {url} for the time: not a web address")
+        try:
+            with urlopen(Request(url, method="HEAD"), timeout=timeout_seconds) as answer:  # noqa: S310 (checked above)
+                headers = answer.headers
+        except HTTPError as error:
+            headers = error.headers
+        return parsedate_to_datetime(headers["Date"]).timestamp()
+
+    return read
+
+
+def file_clock(directory: Path) -> RemoteClock:
+    """The clock of a file system, which on a network share is another machine's: the time of a file written there."""
+
+    def read() -> float:
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".neve-clock-") as file:
+            file.write(b"0")
+            file.flush()
+            return Path(file.name).stat().st_mtime
+
+    return read
+
+
+def check_disk(name: str, path: Path, *, free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Check:
+    """Whether there is room to work in."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    bytes_free = free(there)
+    detail = f"{bytes_free / _GIB:.1f} GiB free in {path}"
+    if bytes_free >= _WARN_FREE_BYTES:
+        return Check(name, Status.OK, detail)
+    status = Status.WARN if bytes_free >= _FAIL_FREE_BYTES else Status.FAIL
+    variable = "NEVE_JARS_CACHE or XDG_CACHE_HOME" if "cache" in name else "TMPDIR (for Spark: spark.local.dir)"
+    return Check(name, status, detail, f"Free some space, or point {variable} to a larger disk.")
+
+
+def _disks(options: SparkOptions, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    yield "disk for shuffles", Path(options.conf.get("spark.local.dir", "").split(",")[0] or tempfile.gettempdir()).absolute()
+    yield "disk for caches", jars.default_cache(environ).absolute()
+
+
+def _guarded(name: str, probe: Probe) -> Check:
+    """A doctor that dies of what it finds is no use: every exception becomes a failed check."""
+    try:
+        return Check(name, Status.OK, probe())
+    except NeveError as error:
+        return _failed(name, error)
+    except Exception as error:
+        return Check(
+            name, Status.FAIL, f"{type(error).__name__}: {error}", "Run again with --debug to see where it comes from."
+        )
+
+
+def _failed(name: str, error: NeveError) -> Check:
+    return Check(name, Status.FAIL, str(error), error.hint)
+
+
+def _skipped(name: str, missing: str) -> Check:
+    return Check(name, Status.SKIP, f"not looked at, since {missing} is not usable")

@@ -1,0 +1,1 @@
+"""The story: inspect, plan, execute, commit, verify, record. One file per stage."""

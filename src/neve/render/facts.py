@@ -1,0 +1,170 @@
+"""An inspection as a short list of labelled lines, for text and page alike. What was not looked at is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from neve.core.inspection import DeleteCounts, Inspection, RowGroups
+from neve.core.model import RefKind
+from neve.core.units import format_bytes
+from neve.render.phrases import ago, count, counted, printable, share
+
+ROW_GROUP_SOURCES = {
+    "records": "from our records",
+    "split-offsets": "from split offsets",
+    "footers": "from footers",
+    "mixed": "from records, footers and split offsets",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One labelled line."""
+
+    label: str
+    value: str
+
+
+def facts(inspection: Inspection) -> tuple[Fact, ...]:
+    """Everything worth a line, in reading order."""
+    return tuple(Fact(label, "; ".join(parts)) for label, tell in _LINES.items() if (parts := list(tell(inspection))))
+
+
+def headline(inspection: Inspection) -> str:
+    """Format, columns and partitioning in one line."""
+    parts = [f"Iceberg v{inspection.format_version}", counted(inspection.columns, "column"), _partitioning(inspection)]
+    return " · ".join(parts)
+
+
+def freshness(inspection: Inspection) -> str:
+    """Which snapshot was looked at, how old it is, and how deep the look went."""
+    if inspection.snapshot_id is None:
+        return f"no snapshot yet · depth {inspection.depth}"
+    parts = [f"snapshot {inspection.snapshot_id}"]
+    if inspection.workload.last_write_ms is not None:
+        parts.append(f"last write {ago(inspection.workload.last_write_ms, inspection.inspected_at_ms)}")
+    return " · ".join([*parts, f"depth {inspection.depth}"])
+
+
+def _partitioning(inspection: Inspection) -> str:
+    text = printable(inspection.partitioning)
+    told = text if text == "unpartitioned" else f"partitioned by {text}"
+    return f"{told} ({counted(inspection.specs, 'spec')})" if inspection.specs > 1 else told
+
+
+def _files(i: Inspection) -> Iterator[str]:
+    if i.data_files is None:
+        return
+    told = [counted(i.data_files, "data file")]
+    told += [format_bytes(i.data_bytes)] if i.data_bytes is not None else []
+    told += [counted(i.rows, "row")] if i.rows is not None else []
+    yield ", ".join(told)
+    if i.formats and set(i.formats) != {"parquet"}:
+        yield ", ".join(f"{count(n)} {printable(name)}" for name, n in sorted(i.formats.items()))
+
+
+def _average(i: Inspection) -> Iterator[str]:
+    if i.average_file_bytes is not None and i.data_files:
+        yield f"{format_bytes(i.average_file_bytes)}, target {format_bytes(i.target_file_size_bytes)}"
+
+
+def _small(i: Inspection) -> Iterator[str]:
+    if i.small_files is None or not i.data_files:
+        return
+    of_all = f" ({share(i.small_file_share)})" if i.small_file_share is not None else ""
+    yield f"{counted(i.small_files, 'file')}{of_all} below {format_bytes(i.small_file_threshold_bytes)}"
+    if i.fragments is not None:
+        yield counted(i.fragments, "fragment")
+
+
+def _deletes(i: Inspection) -> Iterator[str]:
+    if i.deletes is None:
+        return
+    yield ", ".join(delete_kinds(i.deletes)) or "none"
+    if i.deletes.files and i.duplicate_ratio is not None:
+        yield f"duplicate ratio {share(i.duplicate_ratio)}"
+
+
+def delete_kinds(deletes: DeleteCounts) -> list[str]:
+    """The kinds that occur, each with its files and rows."""
+    kinds = (
+        (deletes.position_files, deletes.position_rows, "position file"),
+        (deletes.equality_files, deletes.equality_rows, "equality file"),
+        (deletes.vectors, deletes.vector_rows, "deletion vector"),
+    )
+    return [f"{counted(files, kind)} ({counted(rows, 'row')})" for files, rows, kind in kinds if files]
+
+
+def _row_groups(i: Inspection) -> Iterator[str]:
+    groups: RowGroups | None = i.row_groups
+    if groups is None or not groups.files_known:
+        return
+    known = counted(groups.files_known, "file")
+    of_all = known if groups.files_known == i.data_files or i.data_files is None else f"{known} of {count(i.data_files)}"
+    source = ROW_GROUP_SOURCES[groups.source]
+    yield f"{count(groups.row_groups)} in {of_all}, {format_bytes(groups.average_bytes)} on average ({source})"
+    if groups.files_with_small_groups:
+        yield f"small in {counted(groups.files_with_small_groups, 'file')}"
+
+
+def _sorting(i: Inspection) -> Iterator[str]:
+    if i.sort_order is None or not i.sort_order.fields:
+        return
+    yield ", ".join(printable(f) for f in i.sort_order.fields)
+    if i.sorted_files is not None and i.data_files:
+        yield f"{count(i.sorted_files)} of {counted(i.data_files, 'file')} written in that order"
+
+
+def _manifests(i: Inspection) -> Iterator[str]:
+    m = i.manifests
+    if m is None:
+        return
+    deletes = f" and {count(m.delete_manifests)} of deletes" if m.delete_manifests else ""
+    yield f"{count(m.data_manifests)} of data{deletes}, {format_bytes(m.bytes)}, {m.average_files:,.3g} files each"
+
+
+def _snapshots(i: Inspection) -> Iterator[str]:
+    oldest = "" if i.oldest_snapshot_ms is None else f", oldest {ago(i.oldest_snapshot_ms, i.inspected_at_ms)}"
+    yield f"{count(i.snapshots)}{oldest}"
+
+
+def _refs(i: Inspection) -> Iterator[str]:
+    branches = [printable(r.name) for r in i.refs if r.kind is RefKind.BRANCH]
+    tags = [printable(r.name) for r in i.refs if r.kind is RefKind.TAG]
+    if branches and branches != ["main"]:
+        yield f"{counted(len(branches), 'branch', 'branches')}: {_named(branches)}"
+    if tags:
+        yield f"{counted(len(tags), 'tag')}: {_named(tags)}"
+
+
+def _named(names: list[str], limit: int = 5) -> str:
+    rest = [f"{count(len(names) - limit)} more"] if len(names) > limit else []
+    return ", ".join(names[:limit] + rest)
+
+
+def _metadata(i: Inspection) -> Iterator[str]:
+    parts = [format_bytes(i.metadata_bytes)] if i.metadata_bytes is not None else []
+    parts.append(f"{counted(i.metadata_log_entries, 'version')} kept in its log")
+    parts += [counted(i.statistics_files, "statistics file")] if i.statistics_files else []
+    yield ", ".join(parts)
+
+
+def _workload(i: Inspection) -> Iterator[str]:
+    evidence = f": {printable(i.workload.evidence)}" if i.workload.evidence else ""
+    yield f"{i.workload.kind}{evidence}"
+
+
+_LINES: dict[str, Callable[[Inspection], Iterator[str]]] = {
+    "Files": _files,
+    "Average": _average,
+    "Small": _small,
+    "Deletes": _deletes,
+    "Row groups": _row_groups,
+    "Sort order": _sorting,
+    "Workload": _workload,
+    "Manifests": _manifests,
+    "Snapshots": _snapshots,
+    "Refs": _refs,
+    "Metadata": _metadata,
+}

@@ -1,0 +1,77 @@
+"""Numbers, ages and verdicts as people read them. Shared by text and pages, so that both say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from neve.core.inspection import SizeBucket
+from neve.core.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True)
+class Band:
+    """A verdict on a score: a word for it, a colour for the terminal and a class for the page."""
+
+    floor: int
+    word: str
+    style: str
+    css: str
+
+
+BANDS = (
+    Band(floor=90, word="healthy", style="green", css="good"),
+    Band(floor=70, word="fair", style="yellow", css="fair"),
+    Band(floor=40, word="poor", style="dark_orange", css="poor"),
+    Band(floor=0, word="bad", style="red", css="bad"),
+)
+
+
+def band(score: float) -> Band:
+    """The verdict on a score of 0 to 100."""
+    return next(b for b in BANDS if score >= b.floor)
+
+
+def count(value: int) -> str:
+    """`1,204,000`."""
+    return f"{value:,}"
+
+
+def counted(value: int, singular: str, plural: str | None = None) -> str:
+    """`1 file`, `1,204 files`."""
+    return f"{count(value)} {singular if value == 1 else plural or singular + 's'}"
+
+
+def share(ratio: float) -> str:
+    """`3.1%`, `98%`; never 0% for something nor 100% for not quite everything."""
+    percent = ratio * 100
+    if 0 < percent < 0.1:
+        return "<0.1%"
+    if 0 < percent < 9.95 or 99 < percent < 100:
+        return f"{min(percent, 99.9):.1f}%"
+    return f"{percent:.0f}%"
+
+
+def ago(then_ms: int, now_ms: int) -> str:
+    """`3.2 days ago`. A clock that runs ahead of ours by a little is not worth a remark."""
+    seconds = (now_ms - then_ms) / 1000
+    return "just now" if seconds < 1 else f"{format_seconds(seconds)} ago"
+
+
+def moment(ms: int) -> str:
+    """`2025-01-17 12:30:05 UTC`."""
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def size_range(bucket: SizeBucket) -> str:
+    """`1 MB to 4 MB` with a dash, `< 1 MB`, `≥ 1 GB`."""
+    if bucket.high_bytes is None:
+        return f"≥ {format_bytes(bucket.low_bytes)}"
+    if bucket.low_bytes == 0:
+        return f"< {format_bytes(bucket.high_bytes)}"
+    return f"{format_bytes(bucket.low_bytes)} \N{EN DASH} {format_bytes(bucket.high_bytes)}"
+
+
+def printable(text: str) -> str:
+    """Text from a table's metadata, made harmless: control and direction characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,29 @@
+"""Settings: what can be set, where it is read from, and why a value is what it is. Surfaces and `compose` use these names."""
+
+from neve.settings.catalog import CatalogSettings, CatalogType, StorageSettings
+from neve.settings.effective import Loaded
+from neve.settings.explain import Row
+from neve.settings.load import load_settings, shipped_profiles
+from neve.settings.model import CacheSettings, InspectSettings, LogSettings, Settings, SparkSettings, StateSettings
+from neve.settings.origins import Origin, OriginKind
+from neve.settings.secrets import Secret, Text
+
+__all__ = [
+    "CacheSettings",
+    "CatalogSettings",
+    "CatalogType",
+    "InspectSettings",
+    "Loaded",
+    "LogSettings",
+    "Origin",
+    "OriginKind",
+    "Row",
+    "Secret",
+    "Settings",
+    "SparkSettings",
+    "StateSettings",
+    "StorageSettings",
+    "Text",
+    "load_settings",
+    "shipped_profiles",
+]

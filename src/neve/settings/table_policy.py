@@ -1,0 +1,98 @@
+"""The policy of one table: what settings say comes before the table's own properties, and those before the defaults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from neve.core.policy import SMALL_ABOVE_TARGET, Contradiction, Policy, contradictions, knobs, read_property
+from neve.core.units import exact_bytes, exact_seconds
+from neve.errors import SettingsError
+from neve.settings.keys import knob_leaves
+from neve.settings.layers import Entry, Layer, check
+from neve.settings.origins import Origin, OriginKind
+from neve.settings.problems import Problem
+from neve.settings.section import nearest
+
+log = logging.getLogger(__name__)
+
+Entries = dict[str, Entry]
+"""What was said of the knobs, by key; a knob that is not here has its default."""
+
+
+def knob_entries(layer: Layer, table_properties: Mapping[str, str]) -> Entries:
+    """What settings and table say, by precedence. Raises SettingsError for a table property that cannot be read."""
+    _warn_of_unknown(table_properties)
+    entries: Entries = {}
+    for key in knobs():
+        entry = layer.get(("policy", key)) or _from_table(key, table_properties)
+        if entry is not None:
+            entries[key] = entry
+    return entries
+
+
+def find_contradictions(entries: Entries) -> list[Problem]:
+    """Knobs that cannot all be meant, with the origin of each."""
+    values = {key: entry.value for key, entry in entries.items()}
+    try:
+        policy = Policy.model_validate(values)
+    except ValidationError:
+        # Each value was checked by itself, so that only the pair can be at fault.
+        found = Contradiction(("small-file-threshold", "target-file-size"), SMALL_ABOVE_TARGET)
+        return [_problem(found, entries)]
+    return [_problem(found, entries) for found in contradictions(policy, values)]
+
+
+def settled_contradictions(layer: Layer) -> list[Problem]:
+    """Contradictions that no table property can lift, since every knob involved is set above it."""
+    entries = knob_entries(layer, {})
+    return [problem for problem in find_contradictions(entries) if set(problem.path[1:]) <= entries.keys()]
+
+
+def show(key: str, value: object) -> str:
+    """A knob's value as people write it."""
+    unit = knobs()[key].unit
+    if value is None:
+        return knobs()[key].unset
+    if unit == "size" and isinstance(value, int):
+        return exact_bytes(value)
+    if unit == "duration" and isinstance(value, int | float):
+        return exact_seconds(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_table(key: str, table_properties: Mapping[str, str]) -> Entry | None:
+    name = next((name for name in knobs()[key].properties if name in table_properties), None)
+    if name is None:
+        return None
+    try:
+        value = check(read_property(name, table_properties[name]), knob_leaves()[key], key)
+    except ValueError as error:
+        hint = f"Correct the property, or override it with --{key}."
+        raise SettingsError(f"Cannot use table property {name}: {error}", hint=hint) from None
+    return Entry(value, Origin(OriginKind.TABLE_PROPERTY, name), f"table property {name}", f"policy.{key}")
+
+
+def _problem(found: Contradiction, entries: Entries) -> Problem:
+    first, *others = found.keys
+    defaults = Policy()
+    values = {str(field.alias): getattr(defaults, name) for name, field in Policy.model_fields.items()}
+
+    def tell(key: str) -> str:
+        entry = entries.get(key)
+        return f"{show(key, entry.value)} ({entry.origin})" if entry else f"{show(key, values[key])} (default)"
+
+    rest = "".join(f", {key} is {tell(key)}" for key in others)
+    blamed = next(entries[key] for key in found.keys if key in entries)
+    key = entries[first].key if first in entries else f"policy.{first}"
+    return Problem(blamed.where, key, f"{found.reason}; it is {tell(first)}{rest}", ("policy", *found.keys))
+
+
+def _warn_of_unknown(table_properties: Mapping[str, str]) -> None:
+    # Not refused: a newer release may have written the property.
+    own = {name for knob in knobs().values() for name in knob.properties}
+    for name in table_properties:
+        if name.startswith("neve.") and name not in own:
+            log.warning("table property %s is not known to this release%s", name, nearest(name, own))

@@ -1,0 +1,101 @@
+"""Opens engines so that several processes can share one database, and turns the database's errors into ours.
+
+SQLite: write-ahead log, a busy timeout, and explicit transactions; a writer takes the lock when it begins, since one that
+upgrades from reading would fail at once instead of waiting.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from neve.errors import MissingExtraError, StateError
+from neve.state.location import MEMORY, driver_url, sqlite_file
+
+BUSY_SECONDS = 30
+
+
+def connect(url: str, *, create: bool) -> Engine:
+    """An engine for the URL; with `create` false a missing SQLite file stays missing. Opens no connection yet."""
+    try:
+        parsed = make_url(driver_url(url))
+        if parsed.get_backend_name() != "sqlite":
+            return create_engine(parsed, pool_pre_ping=True)
+        engine = _sqlite_engine(url, create=create)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"Cannot open state store {shown(url)}: the driver {error.name} is not installed",
+            hint="Install it with: pip install 'neve[postgres]'",
+        ) from error
+    except (SQLAlchemyError, ValueError) as error:
+        reason = "no such kind of database" if isinstance(error, NoSuchModuleError) else "not a database URL"
+        raise StateError(
+            f"Cannot open state store {shown(url)}: {reason}", hint="Write sqlite:///FILE or postgresql://USER@HOST/NAME."
+        ) from error
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _sqlite_engine(url: str, *, create: bool) -> Engine:
+    file = sqlite_file(url)
+    if file is None:
+        return create_engine(MEMORY[0], poolclass=StaticPool, connect_args={"check_same_thread": False})
+    # A URI, for its mode; the path is quoted in it, so that spaces and question marks stay what they are.
+    target = f"{file.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+
+    def open_file() -> sqlite3.Connection:
+        return sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+
+    return create_engine(URL.create("sqlite", database=str(file)), creator=open_file, poolclass=QueuePool)
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # we begin transactions ourselves
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("neve_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that will write; commits at the end, rolls back on an error."""
+    with engine.execution_options(neve_writes=True).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def guarded(engine: Engine, action: str) -> Iterator[None]:
+    """Wraps the database's errors: "Cannot <action> state store <url>: <first line of the reason>"."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        # SQLite's own where a connection is prepared, before SQLAlchemy watches over it.
+        raise failure(error, action, engine.url.render_as_string(hide_password=True)) from error
+
+
+def failure(error: Exception, action: str, where: str) -> StateError:
+    """The error to raise for one of the database's."""
+    cause = getattr(error, "orig", None) or error
+    reason = (str(cause).strip().splitlines() or [type(error).__name__])[0]
+    return StateError(
+        f"Cannot {action} state store {where}: {reason}", hint="`neve doctor` checks it; state.url says where it is."
+    )
+
+
+def shown(url: str) -> str:
+    """The URL without its password, as far as it can be read."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except (SQLAlchemyError, ValueError):
+        return "with this URL"

@@ -1,0 +1,21 @@
+"""What a database URL says before any database library is loaded: whether it is a SQLite file, and which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MEMORY = ("sqlite://", "sqlite:///:memory:")
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file behind a SQLite URL; None for other databases and for one in memory."""
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] != "sqlite" or url in MEMORY:
+        return None
+    return Path(rest.removeprefix("/").partition("?")[0])
+
+
+def driver_url(url: str) -> str:
+    """The URL with the PostgreSQL driver that the extra installs, where it names none."""
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql+psycopg2{separator}{rest}" if scheme in ("postgresql", "postgres") else url

@@ -1,0 +1,61 @@
+"""The tables as the newest migration leaves them, and the names of all migrations.
+
+Queries are written against these; a test compares them with what the migrations really build. Times are milliseconds since
+the epoch.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+VERSIONS = ("0001",)
+"""Every schema version that this release knows, oldest first."""
+HEAD = VERSIONS[-1]
+
+VERSION_TABLE = "neve_version"
+"""Ours, and not Alembic's default: the database may be shared with another application that uses Alembic too."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(64), primary_key=True),
+    Column("table_uuid", String(64), nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("finished_ms", BigInteger),
+    Column("outcome", String(32)),
+    Column("record", JSON, nullable=False),
+    Index("ix_runs_table_uuid_started_ms", "table_uuid", "started_ms"),
+)
+
+partitions_compacted = Table(
+    "partitions_compacted",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("spec_id", Integer, primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("table_uuid", String(64), nullable=False),
+    Column("committed_ms", BigInteger, nullable=False),
+    Index("ix_partitions_compacted_table_uuid", "table_uuid"),
+)
+
+outputs = Table(
+    "outputs",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("run_id", String(64), ForeignKey("runs.run_id", ondelete="CASCADE"), nullable=False),
+    Column("row_groups", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Index("ix_outputs_run_id", "run_id"),
+)

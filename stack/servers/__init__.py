@@ -1,0 +1,1 @@
+"""One module per server, each with what it takes to install, start and check it."""

@@ -1,0 +1,101 @@
+"""Columns of files, what is derived from them, and names of tables."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from neve.core.files import UNKNOWN, FileColumns
+from neve.core.histogram import size_histogram
+from neve.core.model import TableName
+from neve.core.policy import Policy
+from neve.core.row_groups import count_row_groups
+from neve.core.units import KIB, MIB
+from neve.errors import BadRequestError
+
+from .make import make_files
+
+
+def test_columns_survive_json() -> None:
+    files = make_files([{"size_bytes": 1}, {"partition": 1, "format": "puffin"}], partitions=("a=1", "a=2"))
+    assert FileColumns.from_json(files.to_json()) == files
+
+
+def test_columns_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match="columns are"):
+        FileColumns(table=pa.table({"path": ["x"]}), partitions=())
+
+
+def test_the_histogram_counts_each_data_file_once_and_no_delete() -> None:
+    files = make_files([{"size_bytes": s} for s in (1, KIB, MIB, 100 * MIB, 500 * MIB)] + [{"content": 1, "size_bytes": 5}])
+    buckets = size_histogram(files, Policy())
+    assert sum(b.files for b in buckets) == 5
+    assert sum(b.bytes for b in buckets) == 1 + KIB + MIB + 600 * MIB
+    assert [(b.low_bytes, b.files) for b in buckets if b.files] == [(0, 2), (512 * KIB, 1), (32 * MIB, 1), (256 * MIB, 1)]
+
+
+def test_a_size_on_an_edge_belongs_to_the_bar_that_starts_there() -> None:
+    buckets = size_histogram(make_files([{"size_bytes": 128 * MIB}]), Policy())
+    assert [(b.low_bytes, b.high_bytes) for b in buckets] == [(128 * MIB, 256 * MIB)]
+
+
+def test_bars_join_without_gap() -> None:
+    buckets = size_histogram(make_files([{"size_bytes": 1}, {"size_bytes": 5000 * MIB}]), Policy())
+    assert all(a.high_bytes == b.low_bytes for a, b in pairwise(buckets))
+    assert buckets[-1].high_bytes is None
+
+
+def test_no_files_no_bars() -> None:
+    assert size_histogram(make_files([]), Policy()) == ()
+
+
+def test_row_groups_come_from_split_offsets_where_nothing_better_is_known() -> None:
+    files = make_files([{"row_groups": 4, "size_bytes": 16 * MIB}, {"row_groups": UNKNOWN}])
+    groups = count_row_groups(files, Policy(), {}, {})
+    assert groups is not None
+    assert groups.model_dump() == {
+        "files_known": 1,
+        "row_groups": 4,
+        "average_bytes": 4 * MIB,
+        "source": "split-offsets",
+        "files_with_small_groups": 1,
+    }
+
+
+def test_our_records_beat_split_offsets_and_footers_beat_both() -> None:
+    files = make_files([{"path": "a", "row_groups": 1}, {"path": "b", "row_groups": 1}, {"path": "c", "row_groups": 1}])
+    groups = count_row_groups(files, Policy(), {"a": 10, "b": 20}, {"b": 30})
+    assert groups is not None
+    assert (groups.row_groups, groups.source) == (41, "mixed")
+
+
+def test_one_row_group_is_never_too_small() -> None:
+    groups = count_row_groups(make_files([{"row_groups": 1, "size_bytes": 10}]), Policy(), {}, {})
+    assert groups is not None
+    assert groups.files_with_small_groups == 0
+
+
+def test_unknown_everywhere_is_none() -> None:
+    assert count_row_groups(make_files([{}]), Policy(), {}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("db.t", "main.db.t"),
+        ("a.b.t", "main.a.b.t"),
+        ("lake.db.t", "lake.db.t"),
+        ("lake.t", "main.lake.t"),
+        ("lake.a.b.t", "lake.a.b.t"),
+    ],
+)
+def test_reads_table_names(text: str, name: str) -> None:
+    assert str(TableName.parse(text, catalogs=frozenset({"lake", "main"}), default_catalog="main")) == name
+
+
+@pytest.mark.parametrize(("text", "reason"), [("t", "a namespace is missing"), ("db..t", "empty part"), ("", "empty part")])
+def test_refuses_names_that_name_no_table(text: str, reason: str) -> None:
+    with pytest.raises(BadRequestError, match=f"Cannot read table name '{text}': {reason}"):
+        TableName.parse(text, catalogs=frozenset(), default_catalog="main")

@@ -1,0 +1,58 @@
+"""Partitions are spelled as Iceberg's own tools spell them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from neve.core.partition_path import TypedField, human, partition_path
+
+
+@pytest.mark.parametrize(
+    ("transform", "type_", "value", "text"),
+    [
+        ("identity", "string", "a b/c=d", "a b/c=d"),
+        ("identity", "string", None, "null"),
+        ("identity", "int", -7, "-7"),
+        ("identity", "boolean", True, "true"),
+        ("identity", "date", 20105, "2025-01-17"),
+        ("identity", "date", dt.date(2025, 1, 17), "2025-01-17"),
+        ("identity", "date", -1, "1969-12-31"),
+        ("identity", "timestamp", 1_737_115_975_038_194, "2025-01-17T12:12:55.038194"),
+        ("identity", "timestamp", 1_737_115_975_500_000, "2025-01-17T12:12:55.5"),
+        ("identity", "timestamp", -1, "1969-12-31T23:59:59.999999"),
+        ("identity", "timestamptz", 1_737_115_975_000_000, "2025-01-17T12:12:55+00:00"),
+        ("identity", "timestamptz", dt.datetime(2025, 1, 17, tzinfo=dt.UTC), "2025-01-17T00:00:00+00:00"),
+        ("identity", "timestamp_ns", 1_737_115_975_000_000_001, "2025-01-17T12:12:55.000000001"),
+        ("identity", "time", 3_600_000_001, "01:00:00.000001"),
+        ("identity", "decimal", Decimal("12.50"), "12.50"),
+        ("identity", "decimal(9,2)", Decimal("1E+3"), "1000"),
+        ("identity", "uuid", UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ("identity", "binary", b"\x00\xff", "AP8="),
+        ("identity", "fixed[2]", b"\x00\xff", "AP8="),
+        ("bucket[16]", "int", 3, "3"),
+        ("truncate[4]", "string", "abcd", "abcd"),
+        ("truncate[2]", "binary", b"ab", "YWI="),
+        ("year", "int", 55, "2025"),
+        ("month", "int", 660, "2025-01"),
+        ("month", "int", -1, "1969-12"),
+        ("day", "date", 20105, "2025-01-17"),
+        ("day", "int", dt.date(2025, 1, 17), "2025-01-17"),
+        ("hour", "int", 482_532, "2025-01-17-12"),
+    ],
+)
+def test_spells_a_value(transform: str, type_: str, value: Any, text: str) -> None:
+    assert human(transform, type_, value) == text
+
+
+def test_joins_fields_and_escapes_what_a_path_cannot_hold() -> None:
+    fields = [TypedField("day", "day", "date"), TypedField("re gion", "identity", "string"), TypedField("old", "void", "int")]
+    assert partition_path(fields, [20105, "a/b=c d", None]) == "day=2025-01-17/re+gion=a%2Fb%3Dc+d"
+
+
+def test_an_unpartitioned_table_has_the_empty_path() -> None:
+    assert partition_path([], []) == ""

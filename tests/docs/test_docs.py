@@ -1,0 +1,73 @@
+"""The repository's own pages are in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import docs_check
+import docs_reference
+import pytest
+
+import docs
+
+PAGES = docs_check.markdown_files(docs.ROOT)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> docs_check.Vocabulary:
+    return docs_check.vocabulary(docs.ROOT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(docs.ROOT)))
+def test_a_page_has_no_dead_link_and_no_broken_block(page: Path, vocabulary: docs_check.Vocabulary) -> None:
+    assert docs_check.page_problems(page, root=docs.ROOT, vocabulary=vocabulary) == []
+
+
+def test_the_reference_pages_say_what_the_code_says() -> None:
+    assert docs_check.stale_reference(docs.ROOT, docs_reference.pages()) == []
+
+
+def test_the_front_pages_are_there_and_checked() -> None:
+    names = {str(page.relative_to(docs.ROOT)) for page in PAGES}
+    assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/index.md", "docs/seeds.md"} <= names
+
+
+def test_every_page_of_the_guide_is_in_the_index() -> None:
+    index = (docs.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [p for folder in ("guide", "adr") for p in (docs.ROOT / "docs" / folder).glob("*.md")]
+    assert [p.name for p in pages if f"({p.relative_to(docs.ROOT / 'docs')})" not in index] == []
+
+
+def test_every_finding_is_explained_with_its_weight() -> None:
+    from neve.core.health import RULES, Vitals, assess
+    from neve.core.inspection import DeleteCounts, ManifestCounts, RowGroups
+    from neve.core.policy import Policy
+
+    sick = Vitals(
+        data_files=1000,
+        data_bytes=10**6,
+        rows=1000,
+        small_files=1000,
+        removable_files=900,
+        partitions=200,
+        tiny_partitions=200,
+        deletes=DeleteCounts(equality_files=20, equality_rows=500),
+        row_groups=RowGroups(files_known=10, row_groups=20, average_bytes=1.0, source="footers", files_with_small_groups=5),
+        unsorted_files=1000,
+        manifests=ManifestCounts(data_manifests=500, delete_manifests=0, bytes=10**6, average_files=2.0),
+        expirable_snapshots=500,
+        metadata_bytes=2 * 10**7,
+    )
+    findings = assess(sick, Policy()).findings
+    assert len(findings) == len(RULES)
+    page = (docs.ROOT / "docs" / "guide" / "inspect.md").read_text(encoding="utf-8")
+    assert [f.code for f in findings if f"\n| `{f.code}` | {f.weight:.0f} |" not in page] == []
+
+
+def test_the_seeds_page_gives_every_statement_a_status() -> None:
+    lines = (docs.ROOT / "docs" / "seeds.md").read_text(encoding="utf-8").splitlines()
+    headers = ("| statement | status |", "| seed | what it is |")
+    statements = [line for line in lines if line.startswith("| ") and line not in headers and "](#seed-" not in line]
+    words = ("**built**", "**replaced**", "**comes**", "**come**", "**declined**", "**noted**")
+    assert [row for row in statements if not any(word in row for word in words)] == []
+    assert len(statements) > 200

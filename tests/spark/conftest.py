@@ -1,0 +1,50 @@
+"""One real Spark session for all tests of this folder, with a SQLite catalog named `local`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neve.engines.spark.session import SparkOptions, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            # PySpark leaves the sockets it collects results over to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning"))
+
+
+def local_catalog(directory: Path) -> dict[str, str]:
+    """Spark's side of a SQLite catalog in this directory."""
+    return {
+        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.local.type": "jdbc",
+        "spark.sql.catalog.local.uri": f"jdbc:sqlite:file:{directory}/catalog.db",
+        "spark.sql.catalog.local.jdbc.schema-version": "V1",
+        "spark.sql.catalog.local.warehouse": str(directory),
+    }
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tables of the catalog `local` are."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(warehouse: Path) -> Iterator[SparkSession]:
+    """A running session; tests use namespaces of their own."""
+    options = SparkOptions(master="local[2]", driver_memory="1g")
+    with open_session(options, catalog_conf=local_catalog(warehouse), needs=["sqlite"], app_name="neve-tests") as session:
+        yield session

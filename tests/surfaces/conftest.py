@@ -1,0 +1,99 @@
+"""A machine of its own for every test of the command line: no settings, state or cache of the person who runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+# The hand-made inspections of the renderers' tests serve here too.
+sys.path.append(str(Path(__file__).parents[1] / "render"))
+
+Run = Callable[..., Any]
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home and working directory, and no variable that changes what is shown."""
+    home = tmp_path / "home"
+    work = tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    for name in [name for name in os.environ if name.startswith(("NEVE_", "XDG_")) or name in ("NO_COLOR", "FORCE_COLOR")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """The command line configures logging for the process; the next test must not see it."""
+    import logging
+
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("neve", "py.warnings"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def neve() -> Run:
+    """Runs a command in this process; gives its exit code, stdout and stderr."""
+
+    def run(*args: str) -> Any:
+        from neve.cli.app import app
+
+        return CliRunner().invoke(app, list(args), prog_name="neve")
+
+    return run
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Starts the real thing; whatever is still running at the end of the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*args: str, **options: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "neve", *args],
+            text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | options,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with two small sample tables, written once."""
+    from neve.compose import Neve
+    from neve.samples import SAMPLES
+    from neve.settings import load_settings
+
+    path = tmp_path_factory.mktemp("warehouse")
+    with (
+        Neve.open(load_settings(environ={}), warehouse=str(path), create_warehouse=True) as neve,
+        neve.demo_target("db") as target,
+    ):
+        for name in ("v1", "floats"):
+            SAMPLES[name].build(target, scale=0.2)
+    return path

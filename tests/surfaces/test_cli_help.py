@@ -1,0 +1,76 @@
+"""What the command line says of itself, and how little it loads to say it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from neve.core.policy import knobs
+
+COMMANDS = [("inspect",), ("tables",), ("config", "show"), ("config", "validate"), ("doctor",), ("demo",)]
+
+
+@pytest.mark.parametrize("command", [(), *COMMANDS])
+def test_every_help_has_examples_that_begin_with_neve(neve: Any, command: tuple[str, ...]) -> None:
+    result = neve(*command, "--help")
+    assert result.exit_code == 0
+    examples = result.stdout.split("Examples")[1]
+    assert "$ neve " + " ".join(command) in examples
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_the_shared_options(neve: Any, command: tuple[str, ...]) -> None:
+    text = neve(*command, "--help").stdout
+    for option in ("config", "profile", "warehouse", "catalog", "set", "json", "log-level", "log-format", "debug"):
+        assert f" --{option} " in text
+
+
+def test_every_knob_of_the_policy_is_a_flag_of_inspect_with_its_reason(neve: Any) -> None:
+    words = "".join(neve("inspect", "--help").stdout.replace("│", " ").split())
+    for key, knob in knobs().items():
+        assert f"--{key}" in words
+        assert "".join(knob.why.split()) in words
+
+
+def test_a_bare_call_shows_help_and_is_no_success(neve: Any) -> None:
+    result = neve()
+    assert result.exit_code == 2
+    assert "Usage: neve [OPTIONS] COMMAND" in result.stdout + result.stderr
+
+
+def test_the_version_is_the_package_s(neve: Any) -> None:
+    result = neve("--version")
+    assert (result.exit_code, result.stdout) == (0, f"neve {version('neve')}\n")
+
+
+def test_the_short_help_flag_works(neve: Any) -> None:
+    assert neve("-h").stdout == neve("--help").stdout
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(argument: str) -> None:
+    program = f"""
+import json, sys
+sys.argv = ["neve", {argument!r}]
+from neve.cli import main
+try:
+    main()
+finally:
+    heavy = ("pyarrow", "pyiceberg", "pyspark", "numpy", "pydantic", "jinja2", "sqlalchemy", "yaml")
+    sys.stderr.write(json.dumps([name for name in heavy if name in sys.modules]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stderr) == []
+
+
+def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_NEVE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "neve ")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    stdout, _ = spawn().communicate(timeout=60)
+    assert set(stdout.split()) == {"inspect", "tables", "config", "doctor", "demo"}
