@@ -67,13 +67,11 @@ class Neve:
         clock: Clock | None = None,
     ) -> Self:
         """`warehouse` is a directory to open as a catalog, besides the described ones; then it is the default."""
-        catalogs, default = dict(loaded.settings.catalogs), loaded.settings.default_catalog
+        catalogs, default = dict(loaded.settings.catalogs), loaded.settings.catalog_name
         if warehouse is not None:
             from neve.catalogs.embedded import open_warehouse
 
             default, catalogs[default] = open_warehouse(warehouse, create=create_warehouse)
-        elif default is None and len(catalogs) == 1:
-            default = next(iter(catalogs))
         return cls(loaded, catalogs, default, environ=os.environ if environ is None else environ, clock=clock or SystemClock())
 
     def __enter__(self) -> Self:

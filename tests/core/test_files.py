@@ -47,6 +47,11 @@ def test_bars_join_without_gap() -> None:
     assert buckets[-1].high_bytes is None
 
 
+def test_bars_reach_up_to_the_target_so_that_the_gap_is_seen() -> None:
+    buckets = size_histogram(make_files([{"size_bytes": 1}]), Policy())
+    assert (buckets[-1].high_bytes, buckets[-1].files) == (128 * MIB, 0)
+
+
 def test_no_files_no_bars() -> None:
     assert size_histogram(make_files([]), Policy()) == ()
 
@@ -69,6 +74,13 @@ def test_our_records_beat_split_offsets_and_footers_beat_both() -> None:
     groups = count_row_groups(files, Policy(), {"a": 10, "b": 20}, {"b": 30})
     assert groups is not None
     assert (groups.row_groups, groups.source) == (41, "mixed")
+
+
+def test_footers_of_every_file_leave_no_other_source() -> None:
+    files = make_files([{"path": "a", "row_groups": 1}])
+    groups = count_row_groups(files, Policy(), {"a": 2}, {"a": 3})
+    assert groups is not None
+    assert (groups.row_groups, groups.source) == (3, "footers")
 
 
 def test_one_row_group_is_never_too_small() -> None:

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from inspections import make_empty, make_healthy, make_inspection, make_partition, make_shallow
 
 from neve.core.inspection import Finding, Health, Inspection
 from neve.render.html import inspection_html
+from tests.render.inspections import make_empty, make_healthy, make_inspection, make_partition, make_shallow
 
 VOID = {"meta", "br"}
 

@@ -6,7 +6,13 @@ import io
 import re
 
 import pytest
-from inspections import (
+from rich.console import Console
+
+from neve.core.inspection import Inspection, SizeBucket
+from neve.core.units import MIB
+from neve.render.phrases import ago, band, printable, share, size_range
+from neve.render.text import inspection_text
+from tests.render.inspections import (
     NOW_MS,
     make_empty,
     make_healthy,
@@ -14,12 +20,6 @@ from inspections import (
     make_partition,
     make_shallow,
 )
-from rich.console import Console
-
-from neve.core.inspection import Inspection, SizeBucket
-from neve.core.units import MIB
-from neve.render.phrases import ago, band, printable, share, size_range
-from neve.render.text import inspection_text
 
 
 def shown(inspection: Inspection, *, width: int = 80, partitions: int = 10, color: bool = False) -> str:
@@ -111,8 +111,14 @@ def test_no_partitions_are_listed_when_none_are_wanted() -> None:
 def test_a_long_partition_name_is_folded_not_cut() -> None:
     name = "day=2025-06-15/customer=" + "x" * 60
     text = shown(make_inspection(partitions=(make_partition(0, partition=name),), partition_count=1))
-    cells = [line[:26].strip() for line in text.splitlines() if "day=2025" in line or "xxx" in line]
+    cells = [line[:37].strip() for line in text.splitlines() if "day=2025" in line or "xxx" in line]
     assert "".join(cells) == name
+
+
+def test_a_narrow_terminal_does_without_the_average_and_keeps_common_names_whole() -> None:
+    lines = shown(make_inspection(), width=80).splitlines()
+    assert "  partition                          need          files  small  deletes    size" in lines
+    assert "  day=2025-06-15/region=eu-west      0.95 ██████▋    200    199       50  400 MB" in lines
 
 
 def test_a_healthy_table_says_so() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 
-from inspections import make_healthy, make_inspection, make_shallow
 from rich.console import Console, RenderableType
 
 from neve.render.listings import checks_text, ranking_text
+from tests.render.inspections import make_healthy, make_inspection, make_shallow
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,9 @@ def test_nested_holds_every_type_with_nulls_inside(build: Build) -> None:
         "list<struct<name: optional string, age: optional int>>", "map<string, long>",
         "decimal(9, 2)", "decimal(38, 10)", "timestamp", "timestamptz", "uuid", "binary", "fixed[4]", "date", "time", "boolean",
     ]  # fmt: skip
-    assert all(any(row[column] is None for row in rows) for column in rows[0] if column != "id")
+    never_null = [column for column in rows[0] if all(row[column] is not None for row in rows)]
+    assert never_null == ["id", "people"]  # pyiceberg 0.12 writes a null list of structs as an empty one
+    assert any(None in row["people"] for row in rows)
     assert any(None in (row["tags"] or ()) for row in rows)
     assert any(person and person["name"] is None for row in rows for person in row["people"] or ())
     assert any(value is None for row in rows for _, value in row["scores"] or ())

@@ -29,7 +29,7 @@ def test_shows_every_knob_and_every_value_with_its_origin(load: Load) -> None:
         "spark.conf.spark.sql.shuffle.partitions": ("200", "file neve.yaml"),
         "cache.ttl": ("90 min", "file neve.yaml"),
         "cache.max-size": ("1,000,000,000 B", "file neve.yaml"),
-        "inspect.python-max-files": ("200000", "default"),
+        "inspect.python-max-files": ("2000000", "default"),
         "log.format": ("json", "variable NEVE_LOG__FORMAT"),
         "profile": ("prod", "file neve.yaml"),
         "policy.min-input-files": ("20", "profile prod"),

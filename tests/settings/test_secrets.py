@@ -60,6 +60,7 @@ def test_refuses_a_secret_that_is_written_down_and_does_not_repeat_it(load: Load
         load(text)
     assert str(caught.value) == f"Cannot load settings: neve.yaml: {key}: is a secret and must not be written down; {CURE}"
     assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize(
@@ -106,16 +107,16 @@ def test_takes_file_references_from_where_the_settings_file_lies(place: Path) ->
 
 
 def test_says_which_reference_leads_nowhere(place: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^Cannot read secret \$\{env:GONE\}: the variable is not set$") as caught:
+    with pytest.raises(SettingsError, match=r"^Cannot resolve \$\{env:GONE\}: the variable is not set$") as caught:
         Secret("${env:GONE}").reveal({})
     assert caught.value.hint == "Set GONE in the environment of this process."
-    with pytest.raises(SettingsError, match=r"^Cannot read secret \$\{file:gone\}: No such file or directory$"):
+    with pytest.raises(SettingsError, match=r"^Cannot resolve \$\{file:gone\}: No such file or directory$"):
         Secret("${file:gone}").reveal({})
     (place / "empty").write_text("\n")
-    with pytest.raises(SettingsError, match=r"^Cannot read secret \$\{file:empty\}: the file is empty$"):
+    with pytest.raises(SettingsError, match=r"^Cannot resolve \$\{file:empty\}: the file is empty$"):
         Secret("${file:empty}").reveal({})
     (place / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"^Cannot read secret \$\{file:binary\}: not a text file$"):
+    with pytest.raises(SettingsError, match=r"^Cannot resolve \$\{file:binary\}: not a text file$"):
         Secret("${file:binary}").reveal({})
 
 
@@ -140,6 +141,7 @@ def test_text_without_references_reveals_itself() -> None:
         "spark.hadoop.fs.s3a.access.key",
         "spark.ssl.trustStorePassword",
         "jdbc.password",
+        "gcs.decryption-key",
         "rest.signing.private-key",
         "gcs.oauth2.token",
     ],
@@ -163,6 +165,10 @@ def test_knows_secret_keys(key: str) -> None:
         "spark.sql.shuffle.partitions",
         "spark.kerberos.keytab",
         "jdbc.schema-version",
+        "spark.kubernetes.driver.secrets.spark-secret",
+        "spark.kubernetes.executor.secretKeyRef.ENV",
+        "delegation.token.renewal.interval",
+        "gcs.encryption-key-id",
         "write.parquet.tokenizer",
         "spark.hadoop.fs.gs.auth.service.account.json.keyfile",
     ],

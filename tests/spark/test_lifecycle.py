@@ -19,9 +19,8 @@ from neve.engines.spark.jars import default_cache
 from .conftest import local_catalog
 
 _SPARK_4 = distribution.minor(distribution.installed().spark_version) >= (4, 0)
-_TOOLS = tuple(
-    "bash sh env dirname basename uname ls tr sed grep cat rm mkdir ps nice chmod chown readlink stat whoami id groups".split()
-)
+_TOOLS = ["bash", "sh", "env", "dirname", "basename", "uname", "ls", "tr", "sed", "grep", "cat", "rm", "mkdir", "ps", "nice"]
+_TOOLS += ["chmod", "chown", "readlink", "stat", "whoami", "id", "groups"]
 _PROLOGUE = """
 import os, sys, time
 from pathlib import Path

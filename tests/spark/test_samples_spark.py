@@ -72,11 +72,11 @@ def test_cdc_has_position_and_equality_deletes_and_one_version_of_each_key(build
     kinds = Counter(content for content, _, _ in _files(spark, "first.cdc").elements())
 
     assert kinds[1] > 0
-    assert kinds[2] == 6  # three rounds in two regions
+    assert kinds[2] == 4  # two rounds in two regions
     assert len(ids) == len(set(ids))
-    assert 0 < len(ids) < 240
+    assert 160 < len(ids) < 200
     versions = spark.sql("SELECT DISTINCT version FROM local.first.cdc ORDER BY version").collect()
-    assert [row.version for row in versions] == [0, 1, 2, 3]
+    assert [row.version for row in versions] == [0, 1, 2]
 
 
 def test_v3_has_one_vector_per_touched_file_and_keeps_row_ids_through_updates(build: Build, spark: SparkSession) -> None:
@@ -119,7 +119,6 @@ def test_equality_deletes_can_be_added_to_any_table(place: Place, spark: SparkSe
 
     path = add_equality_deletes(target, "plain", rows=[{"id": 2, "name": "b"}, {"id": 3, "name": None}])
 
-    spark.sql("REFRESH TABLE local.added.plain")
     assert [tuple(row) for row in spark.table("local.added.plain").orderBy("id", "name").collect()] == [(1, "a"), (2, "c")]
     assert duckdb_rows(target.load("plain")) == plain_rows([{"id": 1, "name": "a"}, {"id": 2, "name": "c"}])
     (deletes,) = spark.sql("SELECT file_path, equality_ids, record_count FROM local.added.plain.delete_files").collect()

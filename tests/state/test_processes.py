@@ -10,7 +10,7 @@ import pytest
 from neve.state import StateStore
 from tests.state.conftest import POSTGRES
 
-PROCESSES, RUNS = 4, 10
+PROCESSES, RUNS = 3, 20
 
 WRITER = """
 import sys

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-# The hand-made inspections of the renderers' tests serve here too.
-sys.path.append(str(Path(__file__).parents[1] / "render"))
-
 Run = Callable[..., Any]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
@@ -96,4 +93,5 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         for name in ("v1", "floats"):
             SAMPLES[name].build(target, scale=0.2)
+        target.load("floats").transaction().set_properties({"neve.max-files": "77"}).commit_transaction()
     return path

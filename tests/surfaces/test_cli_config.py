@@ -34,8 +34,8 @@ def test_the_text_is_a_table_of_key_value_and_origin(neve: Any) -> None:
 
 
 def test_properties_of_a_table_are_counted_in(neve: Any, warehouse: Path) -> None:
-    shown = rows(neve, "--table", "db.v1", "--warehouse", str(warehouse))
-    assert shown["policy.target-file-size"][0] == "128 MB"
+    shown = rows(neve, "--table", "db.floats", "--warehouse", str(warehouse))
+    assert shown["policy.max-files"] == ("77", "table property neve.max-files")
 
 
 def test_a_profile_is_chosen_by_name(neve: Any) -> None:

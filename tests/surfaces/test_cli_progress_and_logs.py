@@ -20,10 +20,10 @@ def test_plain_progress_is_silent_at_first_and_then_says_a_line_now_and_then() -
     seconds = [0.0]
     out = io.StringIO()
     progress = PlainLines(Console(file=out, width=80), now=lambda: seconds[0])
-    for at, done in ((0.5, 1), (1.9, 2), (2.1, 3_000), (3.0, 4_000), (4.2, 5_000)):
+    for at, done in ((0.5, 1), (4.9, 2), (5.1, 3_000), (9.0, 4_000), (10.2, 5_000)):
         seconds[0] = at
         progress("reading manifests", done, 10_000)
-    seconds[0] = 9.0
+    seconds[0] = 16.0
     progress("listing", 7, None)
     assert out.getvalue() == "reading manifests: 3,000 of 10,000\nreading manifests: 5,000 of 10,000\nlisting: 7\n"
 

@@ -79,7 +79,8 @@ def _sql_needs(settings: CatalogSettings) -> set[str]:
 
 def _rest_python(settings: CatalogSettings) -> Properties:
     delegation = {"header.X-Iceberg-Access-Delegation": "vended-credentials" if settings.vended_credentials else ""}
-    return {"uri": settings.uri, "warehouse": settings.warehouse, **_rest_auth(settings), **delegation}
+    bounded = {"neve.timeout-seconds": settings.timeout_seconds}
+    return {"uri": settings.uri, "warehouse": settings.warehouse, **_rest_auth(settings), **delegation, **bounded}
 
 
 def _rest_spark(settings: CatalogSettings) -> Properties:

@@ -11,8 +11,7 @@ from typing import Any
 from neve.settings.catalog import CatalogSettings
 
 CONNECT_SECONDS = 5
-REQUEST_SECONDS = 30
-"""A wait is always bounded: a storage that does not answer in this time is reported as not answering."""
+"""Every wait is bounded: for a connection by this, for an answer by the catalog's `timeout`."""
 
 
 def scheme(location: str | None) -> str:
@@ -28,7 +27,7 @@ def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> 
     properties: dict[str, Any] = {
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
         "s3.connect-timeout": CONNECT_SECONDS,
-        "s3.request-timeout": REQUEST_SECONDS,
+        "s3.request-timeout": settings.timeout_seconds,
         "s3.endpoint": s3.endpoint,
         "s3.region": s3.region,
         "s3.access-key-id": s3.access_key_id,

@@ -1,16 +1,5 @@
 """The command line. `main` is the console script; everything heavy is imported by the command that needs it."""
 
-from __future__ import annotations
+from neve.cli.entry import main
 
-import sys
-
-
-def main() -> None:
-    """Runs one command and leaves with its exit code; Ctrl-C leaves with 130, even while modules are loading."""
-    try:
-        from neve.cli.app import app
-
-        app(prog_name="neve")
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted\n")
-        raise SystemExit(130) from None
+__all__ = ["main"]

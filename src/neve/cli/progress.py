@@ -15,7 +15,7 @@ from rich.progress import Progress as RichProgress
 
 from neve.ports import Progress
 
-PLAIN_INTERVAL_SECONDS = 2.0
+PLAIN_INTERVAL_SECONDS = 5.0
 
 
 @contextmanager

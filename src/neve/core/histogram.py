@@ -11,7 +11,7 @@ from neve.core.units import KIB
 
 
 def size_histogram(files: FileColumns, policy: Policy) -> tuple[SizeBucket, ...]:
-    """Data files by size; empty bars at both ends are left out."""
+    """Data files by size, from the smallest present to the largest or the target, whichever is further."""
     target = policy.target_file_size_bytes
     edges = sorted({64 * KIB, *(target // 4**k for k in range(6) if target // 4**k > 64 * KIB), 2 * target, 8 * target})
     sizes = files.column("size_bytes")[files.column("content") == DATA]
@@ -28,5 +28,5 @@ def size_histogram(files: FileColumns, policy: Policy) -> tuple[SizeBucket, ...]
             files=int(counts[i]),
             bytes=int(totals[i]),
         )
-        for i in range(used[0], used[-1] + 1)
+        for i in range(used[0], max(used[-1], edges.index(target)) + 1)
     )

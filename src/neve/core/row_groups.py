@@ -24,13 +24,15 @@ def row_groups_by_file(
 ) -> tuple[npt.NDArray[np.int64], set[Source]]:
     """Row groups of each file, UNKNOWN where no source tells, and the sources that were used."""
     groups = files.column("row_groups").astype(np.int64)
-    sources: set[Source] = {"split-offsets"} if (groups != UNKNOWN).any() else set()
-    if records or footers:
-        better = {**records, **footers}
-        for i, path in enumerate(files.table.column("path").to_pylist()):
-            if path in better:
-                groups[i] = better[path]
-                sources.add("footers" if path in footers else "records")
+    if not records and not footers:
+        return groups, {"split-offsets"}
+    sources: set[Source] = set()
+    for i, path in enumerate(files.table.column("path").to_pylist()):
+        if (better := footers.get(path, records.get(path))) is not None:
+            groups[i] = better
+            sources.add("footers" if path in footers else "records")
+        elif groups[i] != UNKNOWN:
+            sources.add("split-offsets")
     return groups, sources
 
 

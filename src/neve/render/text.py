@@ -6,8 +6,9 @@ Called by the CLI's text output. Shows only what the inspection holds: a shallow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,7 @@ from neve.render.phrases import band, count, counted, printable, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
 
 INDENT = (0, 0, 0, 2)
+ROOMY_WIDTH = 96
 
 
 def inspection_text(inspection: Inspection, *, partitions: int = 10) -> RenderableType:
@@ -35,7 +37,7 @@ def _sections(inspection: Inspection, partitions: int) -> Iterator[RenderableTyp
     if buckets := drawn_buckets(inspection):
         yield _titled("File sizes", _histogram(inspection, buckets))
     if inspection.partitions and partitions > 0:
-        yield _titled(_partitions_title(inspection, partitions), _partitions(inspection.partitions[:partitions]))
+        yield _titled(_partitions_title(inspection, partitions), PartitionTable(inspection.partitions[:partitions]))
 
 
 def _header(inspection: Inspection) -> RenderableType:
@@ -117,17 +119,28 @@ def _partitions_title(inspection: Inspection, shown: int) -> str:
     return f"{count(shown)} of {counted(known, 'partition')}, most in need first"
 
 
-def _partitions(partitions: tuple[PartitionHealth, ...]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
-    table.add_column("partition", ratio=1, overflow="fold")
-    table.add_column("need", no_wrap=True, width=12)
-    for name in ("files", "small", "deletes", "size", "average"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for p in partitions:
-        average = format_bytes(p.bytes / p.data_files) if p.data_files else ""
-        cells = (count(p.data_files), count(p.small_files), count(p.delete_files), format_bytes(p.bytes), average)
-        table.add_row(Text(printable(p.partition) or "(unpartitioned)"), _need(p.score), *cells)
-    return table
+@dataclass(frozen=True)
+class PartitionTable:
+    """Partitions in rows. A narrow terminal keeps the names whole and does without the average size."""
+
+    partitions: tuple[PartitionHealth, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        numbers = ("files", "small", "deletes", "size", "average")
+        columns = numbers if options.max_width >= ROOMY_WIDTH else numbers[:-1]
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
+        table.add_column("partition", ratio=1, overflow="fold")
+        table.add_column("need", no_wrap=True, width=12)
+        for name in columns:
+            table.add_column(name, justify="right", no_wrap=True)
+        for p in self.partitions:
+            table.add_row(Text(printable(p.partition) or "(unpartitioned)"), _need(p.score), *_numbers(p)[: len(columns)])
+        yield table
+
+
+def _numbers(p: PartitionHealth) -> tuple[str, ...]:
+    average = format_bytes(p.bytes / p.data_files) if p.data_files else ""
+    return count(p.data_files), count(p.small_files), count(p.delete_files), format_bytes(p.bytes), average
 
 
 def _need(score: float) -> RenderableType:

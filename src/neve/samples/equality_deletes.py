@@ -29,6 +29,7 @@ def add_equality_deletes(
     path = f"{table.location()}/data/{uuid4()}-equality-deletes.parquet"
     size = _write(deletes, table.io, path)
     ids = [table.schema().find_field(column).field_id for column in deletes.column_names]
+    target.refresh(name)
     _commit(spark, target.spark_name(name), path=path, size=size, records=len(rows), ids=ids, partition=partition_path)
     return path
 
@@ -56,7 +57,6 @@ def _write(deletes: pa.Table, io: Any, path: str) -> int:
 
 def _commit(spark: Any, name: str, *, path: str, size: int, records: int, ids: Sequence[int], partition: str | None) -> None:
     jvm, gateway = spark._jvm, spark.sparkContext._gateway
-    spark.sql(f"REFRESH TABLE {name}")  # another client may have committed since Spark last looked
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
     java_ids = gateway.new_array(jvm.int, len(ids))
     for position, field_id in enumerate(ids):

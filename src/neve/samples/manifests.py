@@ -99,7 +99,8 @@ class ManifestWriter:
         header = {**self._header, "content": "deletes" if deletes else "data"}
         content = avro.container(header, records, sync=self._names.randbytes(16))
         path = f"{self._table.location()}/metadata/{self._names.getrandbits(128):032x}-m0.avro"
-        with self._table.io.new_output(path).create() as stream:
+        # Names follow from the seed, so a write that was cut short may have left this very file.
+        with self._table.io.new_output(path).create(overwrite=True) as stream:
             stream.write(content)
         # A merge is the work of the newest commit, whoever added the files.
         return _manifest_file(

@@ -42,6 +42,7 @@ class Sample:
         if target.catalog.table_exists(identifier):
             self._make_room(target, replace=replace)
         self.write(target, self.name, seed=seed, scale=scale)
+        target.refresh(self.name)
         return target.load(self.name)
 
     def _make_room(self, target: Target, *, replace: bool) -> None:
@@ -50,7 +51,7 @@ class Sample:
                 f"Cannot build sample {self.name!r}: table {target.namespace}.{self.name} is there already",
                 hint="Drop it, choose another namespace, or build with replace=True.",
             )
-        target.catalog.purge_table(target.identifier(self.name))
+        target.purge(self.name)
 
 
 SAMPLES: dict[str, Sample] = {

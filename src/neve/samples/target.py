@@ -53,6 +53,18 @@ class Target:
         """The table as the catalog has it now."""
         return self.catalog.load_table(self.identifier(name))
 
+    def refresh(self, name: str) -> None:
+        """Makes Spark see what others have committed; its catalogs remember tables for a while."""
+        if self.spark is not None:
+            self.spark.sql(f"REFRESH TABLE {self.spark_name(name)}")
+
+    def purge(self, name: str) -> None:
+        """Drops a table with its files. Through Spark if it is there, whose cache would keep the table alive."""
+        if self.spark is not None:
+            self.spark.sql(f"DROP TABLE {self.spark_name(name)} PURGE")
+        else:
+            self.catalog.purge_table(self.identifier(name))
+
     def create(
         self, name: str, schema: Schema, *, spec: PartitionSpec | None = None, properties: Mapping[str, str] | None = None
     ) -> Table:

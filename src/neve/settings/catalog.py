@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from neve.core.units import Seconds
 from neve.settings.secrets import Secret, Text
 from neve.settings.section import ContradictionError, FreeText, Section
 
@@ -112,6 +113,12 @@ class CatalogSettings(Section):
     vended_credentials: bool = Field(False, description="Whether the catalog hands out the storage's credentials.")
     lock_manager: str | None = Field(
         None, description="The lock manager's class; without one a hadoop catalog on an object store is only read."
+    )
+    timeout_seconds: Seconds = Field(
+        30,
+        alias="timeout",
+        description="How long one answer of the catalog or the storage may take before it counts as none.",
+        gt=0,
     )
     storage: StorageSettings = StorageSettings()
     properties: dict[str, FreeText] = Field(default={}, description="Further properties, passed on to every client.")

@@ -53,7 +53,7 @@ class LayerReader:
                 self._read_child(key, child, node, path)
         elif value is not None:
             keys = f" with keys such as {', '.join(list(node.children)[:3])}" if isinstance(node, Group) else ""
-            self.complain(path, f"should be a section{keys}, not {value!r}" if not path else f"should be a section{keys}")
+            self.complain(path, f"should be a section{keys}")
 
     def complain(self, path: Path, reason: str) -> None:
         """Notes a mistake."""

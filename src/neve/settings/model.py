@@ -81,7 +81,7 @@ class InspectSettings(Section):
     """How tables are looked at."""
 
     python_max_files: int = Field(
-        200_000, description="Tables with more live files are read by Spark; up to it plain Python is quicker.", ge=0
+        2_000_000, description="Tables with more live files are read by Spark; up to it plain Python is quicker.", ge=0
     )
 
 

@@ -22,12 +22,13 @@ CURE = "write a reference, ${env:NAME} or ${file:PATH}, in its place"
 
 _PASSWORD = re.compile(r"://[^/@:\s]*:(?!\$\{)[^/@\s]+@|[?&;](?i:password|pwd|sslpassword)=(?!\$\{)[^&;\s]+")
 _SECRET_KEY = re.compile(
-    r"secret|passw(or)?d|passphrase|credential|(^|[._-])(sas|token)([._-]|$)|(access|account|private|api|shared)[._-]?key"
+    r"secret|passw(or)?d|passphrase|credential|(^|[._-])(sas|token)([._-]|$)|(access|account|private|api|shared|(en|de)cryption)[._-]?key"
 )
-# Keys that speak about a secret without being one: ids, providers, addresses, lifetimes, switches, files.
+# Keys that speak about a secret without being one: ids, providers, addresses, lifetimes, switches, files, mounts.
 _HARMLESS_KEY = re.compile(
-    r"(access[._-]?key[._-]?id|provider([._-]path|[._-]type|s)?|uri|url|endpoint|path|location|file|enabled|type|name|"
-    r"refresh\S*|expir\S*|timeout\S*|-ms|seconds|exchange\S*|credentials-json-file)$"
+    r"^spark\.kubernetes\.(driver|executor)\.secret|"
+    r"(key[._-]?id|provider([._-]path|[._-]type|s)?|uri|url|endpoint|path|location|file|enabled|type|name|interval|"
+    r"refresh\S*|expir\S*|timeout\S*|-ms|seconds|exchange\S*)$"
 )
 
 
@@ -98,7 +99,7 @@ def _written(value: object) -> str:
 
 
 def _resolve(kind: str, name: str, environ: Mapping[str, str]) -> str:
-    what = f"Cannot read secret ${{{kind}:{name}}}"
+    what = f"Cannot resolve ${{{kind}:{name}}}"
     if kind == "env":
         if name not in environ:
             raise SettingsError(f"{what}: the variable is not set", hint=f"Set {name} in the environment of this process.")

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def running(conf: Mapping[str, str], *, environ: Mapping[str, str], log: Path) -
         raise EnvironmentFaultError(
             "Cannot start Spark: this process already runs a Spark session", hint="Stop that session first."
         )
-    with _environment(environ):
+    with _environment(environ), _quiet():
         jvm = _launch(public(conf), log)
         try:
             with _interrupts_kept():
@@ -57,9 +57,18 @@ def _spoken() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from error
         text = str(error)
         told = RuntimeError(text).with_traceback(error.__traceback__)
         raise NeveError(f"Cannot finish on Spark: {headline(text) or type(error).__name__}") from told
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """After Ctrl-C, PySpark's own cleaning up may call the JVM once more, fail, and hide the interrupt behind that."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def headline(text: str) -> str:
@@ -91,7 +100,6 @@ def _session(conf: Mapping[str, str], jvm: Any, log: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     try:
-        _quiet()
         full = SparkConf(_jvm=jvm.jvm)
         full.setAll(list(conf.items()))
         return SparkSession(SparkContext(conf=full, gateway=jvm))
@@ -102,13 +110,24 @@ def _session(conf: Mapping[str, str], jvm: Any, log: Path) -> SparkSession:
 
 
 def _start_failed(error: Exception, log: Path) -> EnvironmentFaultError:
+    """The JVM's own complaint where it made one, PySpark's otherwise; then the end of what the JVM printed."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = "\n  ".join(lines[-_TAIL_LINES:])
+    reason = complaint(lines) or headline(str(error)) or type(error).__name__
     return EnvironmentFaultError(
-        f"Cannot start Spark: {headline(str(error)) or type(error).__name__}"
-        + (f"\nThe JVM's last words:\n  {said}" if said else ""),
+        f"Cannot start Spark: {reason}" + (f"\nThe JVM's last words:\n  {said}" if said else ""),
         hint="`neve doctor --spark` checks Java, memory, jars and the master one by one.",
     )
+
+
+def complaint(lines: Sequence[str]) -> str:
+    """The line in which a JVM that gave up says why."""
+    for line, following in zip(lines, (*lines[1:], ""), strict=True):
+        if line.startswith("Exception in thread"):
+            return line.partition("Exception: ")[2] or line
+        if line.startswith("Error occurred during initialization of VM"):
+            return following.strip() or line
+    return ""
 
 
 def _stop(jvm: Any) -> None:
@@ -191,12 +210,31 @@ def _interrupts_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _quiet() -> None:
-    """Spark 4 prints failed SQL as JSON on stderr, in addition to raising it."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What is raised is not printed as well: Py4J logs every Ctrl-C as an error, Spark 4 failed SQL as JSON."""
+    root, py4j, silent = logging.getLogger(), logging.getLogger("py4j"), logging.NullHandler()
+    level = py4j.level
+    py4j.setLevel(logging.CRITICAL)
+    root.addFilter(_is_ours)
+    root.addHandler(silent)  # without any handler, Py4J's first line would set up one that prints
+    _silence_query_loggers()
+    try:
+        yield
+    finally:
+        root.removeHandler(silent)
+        root.removeFilter(_is_ours)
+        py4j.setLevel(level)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def _silence_query_loggers() -> None:
     try:
         from pyspark.logger import PySparkLogger
-    except ImportError:  # Spark 3.5 has no such logger
+    except ImportError:  # Spark 3.5 has no such loggers
         return
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True

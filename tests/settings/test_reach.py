@@ -1,0 +1,45 @@
+"""Every knob can be set in every way, and means the same in each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from neve.core.policy import Policy, knobs
+from neve.settings.environment import is_reserved, variable_name
+from neve.settings.keys import leaves, settings_tree
+from tests.settings.conftest import Load
+
+VALUES = {
+    "target-file-size": "96 MB",
+    "small-file-threshold": "24 MB",
+    "fragment-ratio": "16",
+    "min-input-files": "4",
+    "max-files": "77",
+    "check-interval": "9",
+    "advise": "false",
+    "compression-codec": "gzip",
+    "row-group-rows": "50000",
+    "row-group-min-size": "2 MB",
+    "delete-ratio": "0.25",
+    "snapshot-keep": "36 h",
+}
+
+
+@pytest.mark.parametrize("key", list(knobs()))
+def test_a_knob_is_reachable_as_file_key_profile_variable_flag_and_table_property(load: Load, key: str) -> None:
+    value = VALUES[key]
+    expected = Policy.model_validate({key: value})
+    assert expected != Policy()
+    written = json.dumps({key: value})
+    assert load(f"policy: {written}").policy()[0] == expected
+    assert load(f"profiles: {{p: {{policy: {written}}}}}", profile="p").policy()[0] == expected
+    assert load(environ={variable_name(("policy", key)): value}).policy()[0] == expected
+    assert load(flags={key: value}).policy()[0] == expected
+    assert load(flags={f"policy.{key}": value}).policy()[0] == expected
+    assert load().policy({f"neve.{key}": value})[0] == expected
+
+
+def test_no_setting_hides_behind_a_reserved_variable() -> None:
+    assert [path for path, _ in leaves(settings_tree()) if is_reserved(variable_name(path))] == []
