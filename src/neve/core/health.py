@@ -12,7 +12,7 @@ from math import ceil
 
 from neve.core.inspection import DeleteCounts, Finding, Health, ManifestCounts, RowGroups
 from neve.core.policy import Policy
-from neve.core.units import MIB, format_bytes, format_seconds
+from neve.core.units import MIB, counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _small_files(vitals: Vitals, policy: Policy) -> Finding | None:
         evidence=f"{small}{vitals.data_files:,} data files are below {format_bytes(policy.small_bytes)}, {average} on average"
         if small
         else f"{vitals.data_files:,} data files of {average} on average",
-        fix=f"Merge them: about {_files(left)} of up to {format_bytes(policy.target_file_size_bytes)} would remain",
+        fix=f"Merge them: about {counted(left, 'file')} of up to {format_bytes(policy.target_file_size_bytes)} would remain",
     )
 
 
@@ -75,8 +75,8 @@ def _deletes(vitals: Vitals, policy: Policy) -> Finding | None:
         title="Deletes slow every read",
         weight=15,
         severity=min(1.0, max(by_files, by_rows) / (5 * policy.delete_ratio_limit)),
-        evidence=f"{vitals.deletes.files:,} delete files for {vitals.data_files or 0:,} data files, hiding up to "
-        f"{min(by_rows, 1):.1%} of the rows",
+        evidence=f"{counted(vitals.deletes.files, 'delete file')} for {counted(vitals.data_files or 0, 'data file')}, "
+        f"hiding up to {min(by_rows, 1):.1%} of the rows",
         fix="Rewrite the files that they apply to, so that the deleted rows are gone for good",
     )
 
@@ -89,7 +89,8 @@ def _equality_deletes(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa
         title="Equality deletes must be joined by every reader",
         weight=10,
         severity=min(1.0, vitals.deletes.equality_files / 10),
-        evidence=f"{vitals.deletes.equality_files:,} equality delete files with {vitals.deletes.equality_rows:,} rows",
+        evidence=f"{counted(vitals.deletes.equality_files, 'equality delete file')} "
+        f"with {counted(vitals.deletes.equality_rows, 'row')}",
         fix="Turn them into position deletes or vectors, or apply them",
     )
 
@@ -135,7 +136,7 @@ def _snapshots(vitals: Vitals, policy: Policy) -> Finding | None:
         title="Old snapshots keep dead files alive",
         weight=5,
         severity=min(1.0, vitals.expirable_snapshots / 100),
-        evidence=f"{vitals.expirable_snapshots:,} snapshots are older than {format_seconds(policy.snapshot_keep_seconds)}",
+        evidence=f"{counted(vitals.expirable_snapshots, 'snapshot')} older than {format_seconds(policy.snapshot_keep_seconds)}",
         fix="Expire them",
     )
 
@@ -181,10 +182,6 @@ def _unsorted(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG001
         evidence=f"{vitals.unsorted_files:,} of {vitals.data_files:,} data files are not recorded as sorted",
         fix="Rewrite them sorted",
     )
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
 
 
 RULES: tuple[Callable[[Vitals, Policy], Finding | None], ...] = (

@@ -94,3 +94,8 @@ def exact_seconds(value: float) -> str:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+
+
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """`1 file`, `1,204 files`."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

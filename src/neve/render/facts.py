@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from neve.core.inspection import DeleteCounts, Inspection, RowGroups
 from neve.core.model import RefKind
-from neve.core.units import format_bytes
-from neve.render.phrases import ago, count, counted, printable, share
+from neve.core.units import counted, format_bytes
+from neve.render.phrases import ago, count, printable, share
 
 ROW_GROUP_SOURCES = {
     "records": "from our records",

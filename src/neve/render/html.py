@@ -10,10 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neve.core.inspection import Inspection
-from neve.core.units import format_bytes
+from neve.core.units import counted, format_bytes
 from neve.render import plots
 from neve.render.facts import facts, freshness, headline
-from neve.render.phrases import ago, band, count, counted, moment, printable, share
+from neve.render.phrases import ago, band, count, moment, printable, share
 from neve.render.sizes import drawn_buckets
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.core.inspection import Inspection
-from neve.core.units import format_bytes
+from neve.core.units import counted, format_bytes
 from neve.render.bars import Bar, Tidy
-from neve.render.phrases import band, count, counted, printable
+from neve.render.phrases import band, count, printable
 
 
 class SettingRow(Protocol):

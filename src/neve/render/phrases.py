@@ -37,11 +37,6 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, singular: str, plural: str | None = None) -> str:
-    """`1 file`, `1,204 files`."""
-    return f"{count(value)} {singular if value == 1 else plural or singular + 's'}"
-
-
 def share(ratio: float) -> str:
     """`3.1%`, `98%`; never 0% for something nor 100% for not quite everything."""
     percent = ratio * 100

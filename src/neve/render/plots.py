@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup, escape
 
 from neve.core.inspection import Inspection, SizeBucket
-from neve.core.units import format_bytes
-from neve.render.phrases import band, counted, printable, size_range
+from neve.core.units import counted, format_bytes
+from neve.render.phrases import band, printable, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
 
 HEIGHT, TOP, BOTTOM = 220, 44, 30

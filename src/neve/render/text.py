@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.core.inspection import Finding, Inspection, PartitionHealth, SizeBucket
-from neve.core.units import format_bytes
+from neve.core.units import counted, format_bytes
 from neve.render.bars import Bar, Tidy
 from neve.render.facts import facts, freshness, headline
-from neve.render.phrases import band, count, counted, printable, size_range
+from neve.render.phrases import band, count, printable, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
 
 INDENT = (0, 0, 0, 2)

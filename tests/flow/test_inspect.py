@@ -1,0 +1,175 @@
+"""The inspect stage over hand-made readers: what each depth tells, and what memory and samples add."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from neve.core.depth import Depth
+from neve.core.files import FileColumns, Partition
+from neve.core.inspection import Inspection
+from neve.core.model import Manifest, PartitionField, PartitionSpec, Ref, RefKind, Snapshot, SortOrder, TableName, TableState
+from neve.core.policy import Policy
+from neve.core.units import MIB
+from neve.flow.inspect import Memory, examine, read, sample
+from neve.ports import Progress
+from tests.core.make import make_files
+
+DAY = 86_400_000
+NOW = 100 * DAY
+FILES = make_files(
+    [{"partition": i % 2, "size_bytes": MIB, "row_groups": 1, "sort_order_id": i % 2} for i in range(10)]
+    + [
+        {"content": 1, "records": 7, "partition": 0},
+        {"content": 2, "records": 5, "partition": 1},
+        {"content": 1, "records": 3, "format": "puffin", "partition": 1},
+    ],
+    partitions=("day=2025-01-17", "day=2025-01-18"),
+)
+
+
+def snapshot(snapshot_id: int, age_days: float, **summary: str) -> Snapshot:
+    return Snapshot(
+        snapshot_id=snapshot_id,
+        parent_id=None,
+        sequence_number=snapshot_id,
+        timestamp_ms=int(NOW - age_days * DAY),
+        operation="append",
+        summary={key.replace("_", "-"): value for key, value in summary.items()},
+    )
+
+
+def make_state(**changes: object) -> TableState:
+    totals = {"total_data_files": "10", "total_files_size": str(10 * MIB), "total_records": "1000", "total_delete_files": "3"}
+    plain = {
+        "name": TableName(catalog="c", namespace=("db",), name="t"),
+        "uuid": "u",
+        "format_version": 2,
+        "location": "/wh/db/t",
+        "metadata_location": "/wh/db/t/metadata/v1.json",
+        "metadata_bytes": 5000,
+        "metadata_log_entries": 2,
+        "properties": {},
+        "schema_id": 0,
+        "columns": 4,
+        "specs": (PartitionSpec(spec_id=0, fields=(PartitionField(name="day", transform="day", source_id=1, field_id=1000),)),),
+        "default_spec_id": 0,
+        "sort_orders": (SortOrder(order_id=1, fields=("id asc nulls-first",)),),
+        "default_sort_order_id": 1,
+        "snapshot_id": 3,
+        "snapshots": (snapshot(1, 30), snapshot(2, 20), snapshot(3, 0.1, **totals, total_position_deletes="10")),
+        "refs": (Ref(name="main", kind=RefKind.BRANCH, snapshot_id=3), Ref(name="keep", kind=RefKind.TAG, snapshot_id=1)),
+        "statistics_files": 0,
+    }
+    return TableState(**plain | changes)
+
+
+class FakeReader:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def state(self) -> TableState:
+        self.calls.append("state")
+        return make_state()
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        self.calls.append("manifests")
+        line = {"length_bytes": 100, "spec_id": 0, "sequence_number": 1, "added_snapshot_id": 3}
+        return (
+            Manifest(path="m1", holds_deletes=False, live_files=10, **line),
+            Manifest(path="m2", holds_deletes=True, live_files=3, **line),
+        )
+
+    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:  # noqa: ARG002
+        self.calls.append(f"files of {len(manifests)}")
+        return FILES
+
+    def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
+        return dict.fromkeys(paths, 2)
+
+
+@pytest.mark.parametrize(
+    ("depth", "calls"),
+    [
+        (Depth.SUMMARY, ["state"]),
+        (Depth.MANIFESTS, ["state", "manifests"]),
+        (Depth.FILES, ["state", "manifests", "files of 2"]),
+    ],
+)
+def test_each_depth_asks_for_what_it_needs_and_no_more(depth: Depth, calls: list[str]) -> None:
+    reader = FakeReader()
+    assert read(reader, depth).depth is depth
+    assert reader.calls == calls
+
+
+def look(depth: Depth, **changes: object) -> Inspection:
+    return examine(read(FakeReader(), depth).model_copy(update=changes), Policy(), now_ms=NOW)
+
+
+def test_the_summary_tells_totals_and_an_upper_bound_of_what_merging_saves() -> None:
+    found = look(Depth.SUMMARY)
+    assert (found.data_files, found.data_bytes, found.rows, found.average_file_bytes) == (10, 10 * MIB, 1000, MIB)
+    assert (found.histogram, found.partitions, found.manifests, found.small_files) == (None, None, None, None)
+    assert [(f.code, round(f.severity, 3)) for f in found.health.findings] == [
+        ("small-files", 0.9),
+        ("deletes", 0.6),
+        ("snapshots", 0.01),
+    ]
+
+
+def test_the_manifest_list_tells_manifests() -> None:
+    found = look(Depth.MANIFESTS)
+    assert found.manifests is not None
+    assert found.manifests.model_dump() == {"data_manifests": 1, "delete_manifests": 1, "bytes": 200, "average_files": 6.5}
+
+
+def test_files_tell_the_rest() -> None:
+    found = look(Depth.FILES)
+    assert (found.small_files, found.small_file_share, found.fragments, found.partition_count) == (10, 1.0, 10, 2)
+    assert found.deletes is not None
+    assert found.deletes.model_dump() == {
+        "position_files": 1,
+        "position_rows": 7,
+        "equality_files": 1,
+        "equality_rows": 5,
+        "vectors": 1,
+        "vector_rows": 3,
+    }
+    assert found.duplicate_ratio == 15 / 1000
+    assert (found.sorted_files, found.formats) == (5, {"parquet": 10})
+    assert sum(bucket.files for bucket in found.histogram or ()) == 10
+
+
+def test_an_inspection_survives_json_and_says_its_schema_version() -> None:
+    found = look(Depth.FILES)
+    assert Inspection.model_validate_json(found.model_dump_json()) == found
+    assert json.loads(found.model_dump_json())["schema_version"] == 1
+
+
+def test_a_snapshot_that_a_tag_holds_is_not_expirable() -> None:
+    finding = next(f for f in look(Depth.SUMMARY).health.findings if f.code == "snapshots")
+    assert finding.evidence == "1 snapshot older than 7 days"
+
+
+def test_our_records_tell_row_groups_and_the_last_compaction() -> None:
+    memory = Memory(row_groups={"file-0.parquet": 40}, compacted={Partition(0, "day=2025-01-17"): NOW - 1000})
+    found = examine(read(FakeReader(), Depth.FILES), Policy(), now_ms=NOW, memory=memory)
+    assert found.row_groups is not None
+    assert (found.row_groups.row_groups, found.row_groups.source) == (49, "mixed")
+    ours = next(p for p in found.partitions or () if p.partition == "day=2025-01-17")
+    assert ours.last_compaction_ms == NOW - 1000
+
+
+def test_a_table_without_a_snapshot_is_healthy() -> None:
+    found = look(Depth.SUMMARY, snapshot_id=None, snapshots=(), refs=())
+    assert (found.health.score, found.data_files, found.workload.kind) == (100, 0, "empty")
+
+
+def test_a_sample_is_the_same_for_the_same_table_and_names_no_delete_file() -> None:
+    first = sample(FILES, 4)
+    assert first == sample(FILES, 4)
+    assert len(first) == 4
+    assert set(first) <= {f"file-{i}.parquet" for i in range(10)}
+    assert len(sample(FILES, 1000)) == 10
