@@ -67,8 +67,8 @@ class Chart:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in at]
             y = TOP + 14 + 20 * n
             parts += [
-                _line(WIDTH - RIGHT + 16, y - 4, WIDTH - RIGHT + 38, y - 4, colour),
-                _text(WIDTH - RIGHT + 44, y, line.name),
+                _line(WIDTH - RIGHT + 36, y - 4, WIDTH - RIGHT + 58, y - 4, colour),
+                _text(WIDTH - RIGHT + 64, y, line.name),
             ]
         return parts
 

@@ -85,13 +85,18 @@ class Row:
 def main() -> int:
     """Generates, measures, prints, writes, judges."""
     options = _options()
+    load = os.getloadavg()[0]
+    if load > 0.5 * (os.cpu_count() or 1):
+        print(
+            f"This machine is busy (load {load:.1f} on {os.cpu_count()} cores): wall times will be too long.", file=sys.stderr
+        )
     warehouse = options.keep or Path(tempfile.mkdtemp(prefix="neve-bench-"))
     try:
         rows = []
         for files in options.sizes:
             rows.append(_measure_size(warehouse, files, repeats=options.repeats))
             _print_row(rows[-1], header=len(rows) == 1)
-        _write(rows, options.repeats)
+        _write(rows, options.repeats, load=load)
     except WrongAnswerError as error:
         print(error, file=sys.stderr)
         return 2
@@ -205,9 +210,9 @@ def _print_row(row: Row, *, header: bool) -> None:
     print(f"{row.files:>9,}   {looks[0]}   {looks[1]}   {row.verdict}", flush=True)
 
 
-def _write(rows: list[Row], repeats: int) -> None:
+def _write(rows: list[Row], repeats: int, *, load: float) -> None:
     OUT.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system(), "load": load}
     document = {"machine": machine, "repeats": repeats, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
     (OUT / "inspect.json").write_text(json.dumps(document, indent=2) + "\n")
     (OUT / "inspect-seconds.svg").write_text(_seconds_chart(rows).svg())

@@ -153,6 +153,68 @@ class GlueEndpoint:
         }
 
 
+@dataclass(frozen=True)
+class HiveEndpoint:
+    """A Hive metastore whose tables live in a local directory."""
+
+    uri: str
+    warehouse: str
+
+    def environment(self) -> dict[str, str]:
+        """What `python -m stack env` exports."""
+        return {"NEVE_STACK_HIVE_URI": self.uri, "NEVE_STACK_HIVE_WAREHOUSE": self.warehouse}
+
+    def properties(self) -> dict[str, str]:
+        """Properties for `pyiceberg.catalog.load_catalog`."""
+        return {"type": "hive", "uri": self.uri, "warehouse": self.warehouse}
+
+
+@dataclass(frozen=True)
+class GcsEndpoint:
+    """Google Cloud Storage as fake-gcs-server answers it, with one bucket. It checks no token."""
+
+    endpoint: str
+    bucket: str
+
+    def environment(self) -> dict[str, str]:
+        """What `python -m stack env` exports."""
+        return {"NEVE_STACK_GCS_ENDPOINT": self.endpoint, "NEVE_STACK_GCS_BUCKET": self.bucket}
+
+    def properties(self) -> dict[str, str]:
+        """pyiceberg FileIO properties; some token must be given, or a real one is looked for."""
+        far_future_ms = "4102444800000"
+        return {
+            "gcs.service.host": self.endpoint,
+            "gcs.oauth2.token": "any",
+            "gcs.oauth2.token-expires-at": far_future_ms,
+        }
+
+
+@dataclass(frozen=True)
+class AzureEndpoint:
+    """Azure Blob Storage as Azurite answers it, with one account and one container."""
+
+    authority: str
+    account: str
+    key: str
+    container: str
+
+    def environment(self) -> dict[str, str]:
+        """What `python -m stack env` exports."""
+        return {"NEVE_STACK_AZURE_AUTHORITY": self.authority, "NEVE_STACK_AZURE_ACCOUNT": self.account}
+
+    def properties(self) -> dict[str, str]:
+        """pyiceberg FileIO properties."""
+        return {
+            "adls.account-name": self.account,
+            "adls.account-key": self.key,
+            "adls.blob-storage-authority": self.authority,
+            "adls.dfs-storage-authority": self.authority,
+            "adls.blob-storage-scheme": "http",
+            "adls.dfs-storage-scheme": "http",
+        }
+
+
 def restore(kind: type[_Kind], raw: dict[str, Any]) -> _Kind:
     """An endpoint from its JSON form (`dataclasses.asdict`)."""
     values = dict(raw)

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from stack.endpoints import (
+    AzureEndpoint,
+    GcsEndpoint,
     GlueEndpoint,
+    HiveEndpoint,
     NessieEndpoint,
     PostgresEndpoint,
     RestEndpoint,
@@ -99,6 +102,27 @@ def spark_cluster(stack_server: Callable[[str], Any]) -> SparkEndpoint:
 def glue(stack_server: Callable[[str], Any]) -> GlueEndpoint:
     """Glue's API on moto, with tables on `s3`."""
     endpoint: GlueEndpoint = stack_server("glue")
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def hive(stack_server: Callable[[str], Any]) -> HiveEndpoint:
+    """A Hive metastore with its tables in a local directory."""
+    endpoint: HiveEndpoint = stack_server("hive")
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def gcs(stack_server: Callable[[str], Any]) -> GcsEndpoint:
+    """A stand-in for Google Cloud Storage with a bucket."""
+    endpoint: GcsEndpoint = stack_server("gcs")
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def azure(stack_server: Callable[[str], Any]) -> AzureEndpoint:
+    """A stand-in for Azure Blob Storage with a container."""
+    endpoint: AzureEndpoint = stack_server("azure")
     return endpoint
 
 

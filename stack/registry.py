@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 from neve.errors import BadRequestError
 from stack.server import Server
+from stack.servers.azure import Azure
+from stack.servers.gcs import Gcs
 from stack.servers.glue import Glue
+from stack.servers.hive import Hive
 from stack.servers.nessie import Nessie
 from stack.servers.postgres import Postgres
 from stack.servers.proxy import Proxy
@@ -15,7 +18,7 @@ from stack.servers.rest import Rest, RestOnFiles
 from stack.servers.s3 import S3
 from stack.servers.spark import Spark
 
-_ALL: tuple[Server, ...] = (S3(), Rest(), RestOnFiles(), Nessie(), Postgres(), Spark(), Proxy(), Glue())
+_ALL: tuple[Server, ...] = (S3(), Rest(), RestOnFiles(), Nessie(), Postgres(), Spark(), Proxy(), Glue(), Hive(), Gcs(), Azure())
 SERVERS: dict[str, Server] = {server.name: server for server in _ALL}
 # What a plain `up` starts: the rest is only started by name, or by a fixture that asks for it.
 DEFAULT = tuple(name for name in ("s3", "rest", "nessie", "postgres", "spark", "proxy") if name in SERVERS)

@@ -55,7 +55,7 @@ class Launch:
         part: str = "",
         env: Mapping[str, str] | None = None,
         user: str | None = None,
-    ) -> None:
+    ) -> processes.Child:
         """Starts one process; `env` is added to this process's environment."""
         child = processes.launch(
             f"{self.name}{'-' + part if part else ''}",
@@ -67,6 +67,13 @@ class Launch:
             cwd=Path("/") if user else self.data,
         )
         self.record.children.append(child)
+        self.save()
+        return child
+
+    def end(self, child: processes.Child) -> None:
+        """Stops a process that was only needed to prepare the server."""
+        processes.stop([child])
+        self.record.children.remove(child)
         self.save()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.request
 from http.client import HTTPException
 from typing import Any
@@ -20,6 +21,15 @@ def fetch(url: str, *, method: str = "GET", body: bytes | None = None, seconds: 
             return bytes(answer.read())
     except (OSError, HTTPException) as error:
         raise NotReadyError(f"{url}: {error}") from error
+
+
+def require_listener(authority: str) -> None:
+    """Says quickly that nobody listens at HOST:PORT yet, where a client library would try for long or log each try."""
+    host, _, port = authority.partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except OSError as error:
+        raise NotReadyError(f"{authority}: {error}") from error
 
 
 def fetch_json(url: str) -> Any:

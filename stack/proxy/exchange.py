@@ -73,10 +73,11 @@ async def serve(link: Link) -> None:
     with contextlib.suppress(OSError, BrokenMessageError, _CutError):
         while (head := await _next_request(link)) is not None:
             exchange = _Exchange(head)
+            link.requests.arrived(head.method, kind_of(head.target))
             try:
                 keep = await _handle(link, exchange)
             finally:
-                link.requests.add(exchange.record())
+                link.requests.ended(exchange.record())
             if not keep:
                 break
         await _close_politely(link.writer)

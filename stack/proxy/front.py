@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import socket
 import threading
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ from stack.proxy.faults import Faults
 from stack.proxy.requests import Requests
 
 _START_SECONDS = 10
+_BACKLOG = 512
 
 
 class FaultProxy:
@@ -87,17 +88,19 @@ class FaultProxy:
     async def _listen(self) -> None:
         self._stop = asyncio.Event()
         try:
-            server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=http1.HEAD_LIMIT)
+            listener = socket.create_server(("127.0.0.1", self._port), backlog=_BACKLOG)
         except OSError as error:
             self._problem = error
             return
-        self._port = server.sockets[0].getsockname()[1]
-        self._listening.set()
-        try:
+        with listener:
+            listener.setblocking(False)
+            self._port = listener.getsockname()[1]
+            # Not asyncio's own server: it loses track of a connection that is accepted while it closes.
+            self._loop.add_reader(listener, self._take, listener)
+            self._listening.set()
             await self._stop.wait()
-        finally:
-            server.close()
-            await self._drop_all()
+            self._loop.remove_reader(listener)
+        await self._drop_all()
 
     async def _drop_all(self) -> None:
         links = list(self._links)
@@ -105,15 +108,26 @@ class FaultProxy:
             task.cancel()
         await asyncio.gather(*links, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - asyncio runs this in a task
+    def _take(self, listener: socket.socket) -> None:
+        """Accepts one connection, and knows of it from then on."""
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._serve(connection))
         self._links.add(task)
+        task.add_done_callback(lambda done: self._forget(done, connection))
+
+    def _forget(self, task: asyncio.Task[None], connection: socket.socket) -> None:
+        self._links.discard(task)
+        # A task that is cancelled before its first step has no transport that would close it.
+        connection.close()
+
+    async def _serve(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection, limit=http1.HEAD_LIMIT)
         link = Link(reader, writer, self._address, self.faults, self.requests)
         try:
-            # Our own cancellation ends here: asyncio's stream server would log it as an error.
-            with contextlib.suppress(asyncio.CancelledError):
-                await serve(link)
+            await serve(link)
         finally:
-            self._links.discard(task)
             link.abort()

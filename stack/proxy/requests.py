@@ -57,11 +57,15 @@ class Requests:
         self._recent: deque[Request] = deque(maxlen=_KEPT)
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def add(self, request: Request) -> None:
+    def arrived(self, method: str, kind: str) -> None:
+        """Called by the proxy before it does anything: once a client has its answer, the count is right."""
+        with self._lock:
+            self._counts[method, kind] += 1
+
+    def ended(self, request: Request) -> None:
         """Called by the proxy when a request has ended, well or not."""
         with self._lock:
             self._recent.append(request)
-            self._counts[request.method, request.kind] += 1
 
     def clear(self) -> None:
         """Forgets all."""
@@ -79,7 +83,7 @@ class Requests:
         return sum(n for (m, k), n in self.counts().items() if method in (None, m) and kind in (None, k))
 
     def recent(self) -> list[Request]:
-        """Oldest first."""
+        """Those that have ended, oldest first; a client may have its answer a moment before the entry is here."""
         with self._lock:
             return list(self._recent)
 

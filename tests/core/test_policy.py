@@ -39,7 +39,17 @@ def test_refuses_a_small_file_threshold_above_the_target() -> None:
     message = "small-file-threshold must not be above target-file-size, or every good file counts as small"
     with pytest.raises(ValidationError, match=message):
         make_policy(target_file_size="64 MB", small_file_threshold="65 MB")
-    assert make_policy(target_file_size="64 MB", small_file_threshold="64 MB").small_bytes == 64 * MIB
+
+
+def test_no_file_above_half_the_target_is_small_since_two_of_them_cannot_make_one_good_file() -> None:
+    assert make_policy(target_file_size="64 MB", small_file_threshold="64 MB").small_bytes == 32 * MIB
+    assert make_policy(target_file_size="64 MB", small_file_threshold="10 MB").small_bytes == 10 * MIB
+
+
+def test_no_file_below_twice_the_target_is_cut_since_a_merge_may_write_it() -> None:
+    assert make_policy(target_file_size="64 MB", max_file_size="100 MB").large_bytes == 128 * MIB
+    assert make_policy(target_file_size="64 MB", max_file_size="1 GB").large_bytes == 1024 * MIB
+    assert make_policy().large_bytes is None
 
 
 @pytest.mark.parametrize(

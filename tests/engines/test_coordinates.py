@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from neve.engines.spark.coordinates import Coordinate, spark_coordinates
@@ -49,11 +51,9 @@ def test_classifiers_of_one_module_stand_in_one_element() -> None:
     assert 'force="true" transitive="true" conf="default->default"' in xml
 
 
-def test_no_repository_is_named_unless_a_mirror_is(tmp_path: object) -> None:
-    from pathlib import Path
-
-    assert "http" not in settings_xml(Path(str(tmp_path)), None)
-    assert ' root="https://mirror.example/maven/"' in settings_xml(Path(str(tmp_path)), "https://mirror.example/maven")
+def test_no_repository_is_named_unless_a_mirror_is() -> None:
+    assert "http" not in settings_xml(Path("/cache"), None)
+    assert ' root="https://mirror.example/maven/"' in settings_xml(Path("/cache"), "https://mirror.example/maven")
 
 
 def test_reasons_are_taken_from_what_ivy_prints() -> None:

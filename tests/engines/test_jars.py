@@ -31,7 +31,8 @@ if mode == "refused":
     sys.exit(1)
 home = Path(arguments["-ivy"]).parent
 found = []
-for group, name, version in re.findall(r'<dependency org="(.+?)" name="(.+?)" rev="(.+?)"', Path(arguments["-ivy"]).read_text()):
+module = Path(arguments["-ivy"]).read_text()
+for group, name, version in re.findall(r'<dependency org="(.+?)" name="(.+?)" rev="(.+?)"', module):
     jar = home / "cache" / group / name / "jars" / f"{{name}}-{{version}}.jar"
     jar.parent.mkdir(parents=True)
     if mode == "page" or (mode == "page once" and len((root / "starts").read_text()) == 1):

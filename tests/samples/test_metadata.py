@@ -171,6 +171,15 @@ def test_small_tables_work_too(catalog: SqlCatalog, files: int) -> None:
     assert written.delete_files == 0
 
 
+def test_a_write_that_was_cut_short_can_be_done_again(tmp_path: Path) -> None:
+    with closing(open_catalog(tmp_path)) as catalog:
+        write_metadata_table(catalog, ("db", "cut"), files=300, snapshots=30)
+        catalog.drop_table(("db", "cut"))  # the files stay, as after a crash
+        write_metadata_table(catalog, ("db", "cut"), files=300, snapshots=30)
+
+        assert len(entries(catalog.load_table(("db", "cut")))) == 300
+
+
 def _described(table: Table) -> list[str]:
     return sorted(repr(_values(entry)).replace(table.location(), "") for entry in entries(table))
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from neve.core.units import MIB, Bytes, Seconds
+from neve.core.units import GIB, MIB, Bytes, Seconds
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Policy(BaseModel):
         None,
         "small-file-threshold",
         unit="size",
-        why="Files below this are small; half the target unless set, so that two of them always make one good file.",
+        why="Files below this are small; at most half the target, so that two of them always make one good file.",
         unset="half of target-file-size",
         gt=0,
     )
@@ -88,6 +88,89 @@ class Policy(BaseModel):
         unit="count",
         why="The most files that one run rewrites; the rest waits for the next run.",
         ge=1,
+    )
+    max_bytes: Bytes | None = knob(
+        None,
+        "max-bytes",
+        unit="size",
+        why="The most bytes that one run reads; the worst partitions come first, the rest waits for the next run.",
+        unset="no limit",
+        gt=0,
+    )
+    max_cost: float | None = knob(
+        None,
+        "max-cost",
+        unit="money",
+        why="The most that one run may cost by its own prediction, in the currency of the price table.",
+        unset="no limit",
+        ge=0,
+    )
+    max_parallelism: int = knob(
+        16,
+        "max-parallelism",
+        unit="count",
+        why="Groups in flight at a time, however many cores there are, so that storage and neighbours are left some air.",
+        ge=1,
+    )
+    max_file_size_bytes: Bytes | None = knob(
+        None,
+        "max-file-size",
+        unit="size",
+        why="Files above this are cut; no output of a merge exceeds twice the target.",
+        unset="files are never cut for their size alone",
+        gt=0,
+    )
+    min_group_bytes: Bytes = knob(
+        0,
+        "min-group-size",
+        unit="size",
+        why="Groups with fewer bytes than this wait until there are more.",
+        ge=0,
+    )
+    max_group_bytes: Bytes = knob(
+        50 * GIB,
+        "max-group-size",
+        unit="size",
+        why="A single file larger than this is left alone: one task could not finish it in good time.",
+        gt=0,
+    )
+    minor_file_count: int = knob(
+        12,
+        "minor-file-count",
+        unit="count",
+        why="More fragments than this in a partition make the minor tier worth its commit.",
+        properties=("self-optimizing.minor.trigger.file-count",),
+        ge=1,
+    )
+    minor_interval_seconds: Seconds = knob(
+        3600,
+        "minor-interval",
+        unit="duration",
+        why="Fewer fragments are merged all the same once this much time has passed since the last compaction.",
+        gt=0,
+    )
+    full_interval_seconds: Seconds | None = knob(
+        None,
+        "full-interval",
+        unit="duration",
+        why="A whole partition is rewritten once this much time has passed since the last compaction.",
+        unset="never",
+        gt=0,
+    )
+    reencode_after_seconds: Seconds = knob(
+        86400,
+        "reencode-after",
+        unit="duration",
+        why="Copied files keep their small row groups until this much time has passed since the last compaction, so that data "
+        "which is still being added to is copied again and again but encoded once.",
+        ge=0,
+    )
+    cool_down_seconds: Seconds = knob(
+        0,
+        "cool-down",
+        unit="duration",
+        why="Partitions written to more recently than this are left to their writer.",
+        ge=0,
     )
     check_interval_writes: int = knob(
         100,
@@ -145,8 +228,16 @@ class Policy(BaseModel):
 
     @property
     def small_bytes(self) -> int:
-        """Below this a file is small."""
-        return self.small_file_threshold_bytes or self.target_file_size_bytes // 2
+        """Below this a file is small: never above half the target, since two larger files cannot make one good one."""
+        half = self.target_file_size_bytes // 2
+        return min(self.small_file_threshold_bytes or half, half)
+
+    @property
+    def large_bytes(self) -> int | None:
+        """Above this a file is cut: never below twice the target, the most that a merge may write."""
+        if self.max_file_size_bytes is None:
+            return None
+        return max(self.max_file_size_bytes, 2 * self.target_file_size_bytes)
 
     @property
     def fragment_bytes(self) -> int:

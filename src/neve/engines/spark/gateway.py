@@ -37,10 +37,11 @@ def running(conf: Mapping[str, str], *, environ: Mapping[str, str], log: Path) -
         raise EnvironmentFaultError(
             "Cannot start Spark: this process already runs a Spark session", hint="Stop that session first."
         )
-    with _environment(environ), _quiet():
-        jvm = _launch(public(conf), log)
+    with _quiet():
+        with _environment(environ):
+            jvm = _launch(public(conf), log)
         try:
-            with _interrupts_kept():
+            with _environment(environ), _interrupts_kept():
                 session = _session(conf, jvm, log)
             with _spoken():
                 yield session
@@ -184,7 +185,7 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """PySpark reads these from our own environment; they are put back at the end."""
+    """PySpark reads these from our own environment, at the start only; then they are put back."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _JKS_MAGIC, _JKS_VERSION, _TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
+_DER_SEQUENCE = b"\x30"
 _END = "-----END CERTIFICATE-----"
 STORE_PASSWORD = "changeit"  # noqa: S105 (public by convention; the store holds no secret)
 
@@ -32,9 +33,11 @@ def certificates(bundle: Path) -> tuple[bytes, ...]:
         if start < 0:
             continue
         try:
-            found[ssl.PEM_cert_to_DER_cert(block[start:] + _END)] = None
+            der = ssl.PEM_cert_to_DER_cert(block[start:] + _END)
         except ValueError:
             continue
+        if der.startswith(_DER_SEQUENCE):  # the decoder skips what is not base64, down to nothing at all
+            found[der] = None
     return tuple(found)
 
 

@@ -1,0 +1,93 @@
+"""What a group will take, by a formula simple enough to check by hand and a table of throughputs and prices.
+
+    core seconds = fixed + bytes / throughput of the kernel + files x per-file seconds
+    requests     = inputs x reads per file + outputs x writes per file
+    money        = core seconds x price of a core second + requests by kind
+
+The table comes from the settings; measured runs will refine it later. Called by `flow.plan`; pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.model import Frozen
+from neve.core.plan_words import Kernel, Price
+from neve.core.units import MIB
+
+Column = npt.NDArray[Any]
+
+READS_PER_FILE = 2
+WRITES_PER_FILE = 2
+
+
+class Throughput(Frozen):
+    """How fast one core works with a kernel."""
+
+    bytes_per_second: float
+    seconds_per_file: float
+
+
+class Rates(Frozen):
+    """The table: throughputs by kernel, and prices. The defaults are those of a plain cloud core and S3's list price."""
+
+    copy_kernel: Throughput = Throughput(bytes_per_second=400 * MIB, seconds_per_file=0.001)
+    arrow_kernel: Throughput = Throughput(bytes_per_second=40 * MIB, seconds_per_file=0.002)
+    spark_kernel: Throughput = Throughput(bytes_per_second=12 * MIB, seconds_per_file=0.004)
+    group_seconds: float = 0.05
+    core_hour: float = 0.05
+    thousand_reads: float = 0.0004
+    thousand_writes: float = 0.005
+
+    def of(self, kernel: Kernel) -> Throughput:
+        """The throughput of a kernel."""
+        return {Kernel.COPY: self.copy_kernel, Kernel.ARROW: self.arrow_kernel, Kernel.SPARK: self.spark_kernel}[kernel]
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """One price per group, as columns."""
+
+    core_seconds: Column
+    read_bytes: Column
+    written_bytes: Column
+    requests: Column
+    money: Column
+
+    def at(self, i: int) -> Price:
+        """One of them."""
+        return Price(**{name: column[i].item() for name, column in vars(self).items()})
+
+    @property
+    def total(self) -> Price:
+        """Their sum."""
+        return Price(**{name: column.sum().item() for name, column in vars(self).items()})
+
+    def take(self, rows: Column) -> Self:
+        """Some of them, in that order."""
+        return type(self)(**{name: column[rows] for name, column in vars(self).items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """Column lists."""
+        return {name: column.tolist() for name, column in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        types = {"core_seconds": np.float64, "money": np.float64}
+        return cls(**{name: np.array(column, dtype=types.get(name, np.int64)) for name, column in value.items()})
+
+
+def predict(kernel: Column, *, input_files: Column, input_bytes: Column, outputs: Column, rates: Rates) -> Prices:
+    """The price of each group; `kernel` holds positions in `Kernel`."""
+    speeds = [rates.of(name) for name in Kernel]
+    throughput = np.array([speed.bytes_per_second for speed in speeds])[kernel]
+    per_file = np.array([speed.seconds_per_file for speed in speeds])[kernel]
+    seconds = rates.group_seconds + input_bytes / throughput + input_files * per_file
+    reads, writes = input_files * READS_PER_FILE, outputs * WRITES_PER_FILE
+    money = seconds * rates.core_hour / 3600 + reads / 1000 * rates.thousand_reads + writes / 1000 * rates.thousand_writes
+    return Prices(core_seconds=seconds, read_bytes=input_bytes, written_bytes=input_bytes, requests=reads + writes, money=money)

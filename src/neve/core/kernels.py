@@ -1,0 +1,69 @@
+"""Which kernel a group gets: the cheapest that is right for it, with the reason. Called by `flow.plan`; pure, over columns.
+
+Physical schemas stand in footers, not in metadata: `copy` here means "copy, else arrow", and the task that reads the footers
+has the last word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.plan_words import Kernel, Tier
+from neve.core.policy import Policy
+
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class GroupTraits:
+    """What the choice looks at, one row per group; row groups are 0 where they are not known of every file."""
+
+    tier: Column
+    all_parquet: Column
+    has_deletes: Column
+    splits: Column
+    bytes: Column
+    row_groups: Column
+    format_version: int
+    table_is_sorted: bool
+
+
+_RULES = (
+    (Kernel.SPARK, "not every file is Parquet"),
+    (Kernel.SPARK, "deletes may apply to its files"),
+    (Kernel.SPARK, "row lineage of format v3 must be kept"),
+    (Kernel.SPARK, "the table has a sort order to keep"),
+    (Kernel.ARROW, "files are cut, not only joined"),
+    (Kernel.COPY, "fragments are joined as they are; their row groups are re-encoded later"),
+    (Kernel.COPY, "row groups are large enough to keep"),
+    (Kernel.ARROW, "row groups are too small to keep, or unknown"),
+)
+_OPEN_FROM = 4
+"""Rules before this one say what is right, those after it what is cheap: a pinned kernel overrules only the latter."""
+
+REASONS = (*(reason for _, reason in _RULES), "asked for")
+
+
+def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = None) -> tuple[Column, Column]:
+    """Each group's kernel (a position in `Kernel`) and reason (a position in `REASONS`)."""
+    everywhere = np.ones(len(groups.tier), dtype=bool)
+    conditions = [
+        ~groups.all_parquet,
+        groups.has_deletes,
+        everywhere & (groups.format_version >= 3),
+        everywhere & groups.table_is_sorted,
+        groups.splits,
+        groups.tier == list(Tier).index(Tier.MINOR),
+        (groups.row_groups > 0) & (groups.bytes >= policy.row_group_min_bytes * groups.row_groups),
+        everywhere,
+    ]
+    reason = np.argmax(np.array(conditions), axis=0) if len(groups.tier) else np.zeros(0, dtype=np.int64)
+    kernel = np.array([list(Kernel).index(name) for name, _ in _RULES])[reason]
+    if pinned is not None:
+        kernel = np.where(reason < _OPEN_FROM, kernel, list(Kernel).index(pinned))
+        reason = np.where(reason < _OPEN_FROM, reason, len(_RULES))
+    return kernel, reason

@@ -1,0 +1,68 @@
+"""The plan: what a run will do, as a value. `neve plan` prints it, `neve compact` runs it, `neve resume` finds it again.
+
+Made by `flow.plan`. Groups point into `files`, which holds just the files that the plan names; whoever is not in a group is in
+`skipped` by its partition, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from neve.core.files import FileColumns
+from neve.core.groups import Groups
+from neve.core.model import Frozen, TableName
+from neve.core.plan_words import Group, Price
+from neve.core.policy import Policy
+
+FORMAT_VERSION = 1
+
+
+class Skipped(Frozen):
+    """A partition that is left alone, and why; `code` is the same for the same kind of reason."""
+
+    partition: str
+    spec_id: int
+    files: int
+    code: str
+    reason: str
+
+
+class Plan(Frozen):
+    """Everything a run needs to know of the table as it was when it was planned."""
+
+    format_version: int = FORMAT_VERSION
+    table: TableName
+    table_uuid: str
+    table_format_version: int
+    snapshot_id: int | None
+    sequence_number: int
+    schema_id: int
+    default_spec_id: int
+    sort_order_id: int
+    planned_at_ms: int
+    policy: Policy
+    groups: Annotated[Groups, Field(repr=False)]
+    skipped: tuple[Skipped, ...]
+    empty_reason: str | None
+    files: Annotated[FileColumns, Field(repr=False)]
+
+    @property
+    def price(self) -> Price:
+        """Of all groups together."""
+        return self.groups.price
+
+    @property
+    def input_files(self) -> int:
+        """Files that the plan rewrites."""
+        return len(self.groups.files)
+
+    @property
+    def output_files(self) -> int:
+        """Files that it expects to write."""
+        return int(self.groups.outputs.sum())
+
+    def paths(self, group: Group) -> list[str]:
+        """The files of a group by their location."""
+        return [str(path) for path in self.files.table.column("path").take(list(group.files)).to_pylist()]

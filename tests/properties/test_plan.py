@@ -1,0 +1,195 @@
+"""The strategy contract (docs/strategy-contract.md), by property: random tables, random policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neve.core.files import SCHEMA, FileColumns, Partition
+from neve.core.model import Snapshot, TableState
+from neve.core.plan import Plan
+from neve.core.plan_words import Kernel, Tier
+from neve.core.policy import Policy
+from neve.core.units import KIB, MIB
+from neve.flow.inspect import Memory
+from neve.flow.plan import Request, plan
+from tests.core.make import make_files
+from tests.flow.test_inspect import make_state
+
+NOW = 1000 * 86_400_000
+TARGET = 128 * MIB
+
+files = st.lists(
+    st.fixed_dictionaries(
+        {
+            "partition": st.integers(0, 3),
+            "size_bytes": st.one_of(st.integers(1, 20 * MIB), st.integers(20 * MIB, 400 * MIB)),
+            "records": st.integers(0, 10_000),
+            "row_groups": st.sampled_from([-1, 1, 2, 40]),
+            "sequence_number": st.integers(1, 50),
+        }
+    ),
+    max_size=120,
+)
+policies = st.builds(
+    lambda target, small, ratio, least: Policy.model_validate(
+        {
+            "target-file-size": target,
+            "small-file-threshold": max(1, int(target * small)),
+            "fragment-ratio": ratio,
+            "min-input-files": least,
+        }
+    ),
+    target=st.sampled_from([MIB, 16 * MIB, 128 * MIB, 512 * MIB]),
+    small=st.sampled_from([0.25, 0.5, 0.75, 1.0]),
+    ratio=st.sampled_from([2, 8, 20]),
+    least=st.integers(2, 12),
+)
+requests = st.builds(Request, tier=st.none() | st.sampled_from(Tier), force=st.booleans())
+
+
+def state_of(columns: FileColumns) -> TableState:
+    snapshot = Snapshot(
+        snapshot_id=3, parent_id=None, sequence_number=60, timestamp_ms=NOW - 10**9, operation="append", summary={}
+    )
+    return make_state(files=columns, default_sort_order_id=0, snapshots=(snapshot,), refs=())
+
+
+def table(rows: list[dict[str, Any]]) -> TableState:
+    return state_of(make_files(rows, partitions=[f"p={i}" for i in range(4)]))
+
+
+def after(state: TableState, planned: Plan) -> tuple[TableState, Memory]:
+    """The table as the plan's run leaves it: each group's files replaced by outputs of equal size."""
+    columns = state.files
+    assert columns is not None
+    gone = {path for group in planned.groups for path in planned.paths(group)}
+    rows = [row for row in columns.table.to_pylist() if row["path"] not in gone]
+    compacted = {}
+    groups_by_path = {}
+    homes = {(p.spec_id, p.path): i for i, p in enumerate(columns.partitions)}
+    for group in planned.groups:
+        compacted[Partition(group.spec_id, group.partition)] = NOW
+        copied = sum(max(1, int(planned.files.column("row_groups")[i])) for i in group.files)
+        for number in range(group.outputs):
+            path = f"out-{group.group_id}-{number}"
+            size = group.input_bytes // group.outputs
+            encoded = max(1, size // (128 * MIB))
+            groups_by_path[path] = copied if group.kernel is Kernel.COPY else encoded
+            rows.append(
+                {
+                    "path": path,
+                    "content": 0,
+                    "format": "parquet",
+                    "partition": homes[(group.spec_id, group.partition)],
+                    "size_bytes": size,
+                    "records": group.input_rows // group.outputs,
+                    "row_groups": groups_by_path[path],
+                    "sort_order_id": -1,
+                    "sequence_number": 60,
+                    "snapshot_id": 3,
+                }
+            )
+    written = FileColumns(table=pa.Table.from_pylist(rows, schema=SCHEMA), partitions=columns.partitions)
+    return state_of(written), Memory(row_groups=groups_by_path, compacted=compacted)
+
+
+@given(files, policies, requests)
+def test_every_file_is_in_at_most_one_group_and_groups_keep_to_their_partition(
+    rows: list[dict[str, Any]], policy: Policy, request: Request
+) -> None:
+    state = table(rows)
+    planned = plan(state, policy, now_ms=NOW, request=request)
+    members = [i for group in planned.groups for i in group.files]
+    assert len(members) == len(set(members)) == len(planned.files)
+    for group in planned.groups:
+        homes = {planned.files.partitions[planned.files.column("partition")[i]].path for i in group.files}
+        assert homes == {group.partition}
+        assert group.input_bytes == sum(int(planned.files.column("size_bytes")[i]) for i in group.files)
+
+
+@given(files, policies, requests)
+def test_no_group_exceeds_twice_the_target_or_its_largest_file(
+    rows: list[dict[str, Any]], policy: Policy, request: Request
+) -> None:
+    planned = plan(table(rows), policy, now_ms=NOW, request=request)
+    for group in planned.groups:
+        largest = max(int(planned.files.column("size_bytes")[i]) for i in group.files)
+        assert group.input_bytes <= max(2 * policy.target_file_size_bytes, largest)
+
+
+@given(files, policies, requests, st.randoms(use_true_random=False))
+def test_the_order_of_files_does_not_matter(rows: list[dict[str, Any]], policy: Policy, request: Request, random: Any) -> None:
+    named = [{**row, "path": f"f{i}"} for i, row in enumerate(rows)]
+    shuffled = list(named)
+    random.shuffle(shuffled)
+    plans = [plan(table(order), policy, now_ms=NOW, request=request) for order in (named, shuffled)]
+    first, second = ([sorted(p.paths(group)) for group in p.groups] for p in plans)
+    assert first == second
+
+
+@settings(max_examples=300, deadline=None)
+@given(files, policies)
+def test_planning_again_after_the_run_finds_nothing(rows: list[dict[str, Any]], policy: Policy) -> None:
+    state = table(rows)
+    planned = plan(state, policy, now_ms=NOW)
+    later, memory = after(state, planned)
+    again = plan(later, policy, now_ms=NOW + 1000, memory=memory)
+    touched = {group.partition for group in planned.groups}
+    assert [group for group in again.groups if group.partition in touched] == []
+
+
+@settings(deadline=None)
+@given(files, policies)
+def test_the_major_tier_leaves_no_file_with_small_row_groups(rows: list[dict[str, Any]], policy: Policy) -> None:
+    state = table(rows)
+    planned = plan(state, policy, now_ms=NOW, request=Request(tier=Tier.MAJOR, kernel=Kernel.ARROW))
+    later, memory = after(state, planned)
+    again = plan(later, policy, now_ms=NOW + 10**9, memory=memory, request=Request(tier=Tier.MAJOR))
+    ours = set(memory.row_groups)
+    small = [path for group in again.groups if "row group" in group.reason for path in again.paths(group)]
+    assert not ours & set(small)
+
+
+@given(files, policies, requests)
+def test_every_partition_is_either_in_a_group_or_left_with_a_reason(
+    rows: list[dict[str, Any]], policy: Policy, request: Request
+) -> None:
+    planned = plan(table(rows), policy, now_ms=NOW, request=request)
+    grouped = {group.partition for group in planned.groups}
+    left = {s.partition for s in planned.skipped}
+    assert grouped | left == {f"p={row['partition']}" for row in rows}
+    assert not grouped & left
+    assert all(group.reason and group.kernel_reason for group in planned.groups)
+    assert all(s.reason for s in planned.skipped)
+    assert (planned.empty_reason is None) == bool(len(planned.groups))
+
+
+@given(files, policies, requests)
+def test_a_plan_survives_json(rows: list[dict[str, Any]], policy: Policy, request: Request) -> None:
+    planned = plan(table(rows), policy, now_ms=NOW, request=request)
+    assert Plan.model_validate_json(planned.model_dump_json(by_alias=True)) == planned
+
+
+@given(files, st.integers(1, 60), st.integers(1, 500 * MIB), st.floats(0, 0.001))
+def test_a_run_keeps_to_its_limits(rows: list[dict[str, Any]], most: int, size: int, cost: float) -> None:
+    policy = Policy.model_validate({"max-files": max(5, most), "max-bytes": size, "max-cost": cost})
+    planned = plan(table(rows), policy, now_ms=NOW)
+    assert planned.input_files <= policy.max_files
+    assert planned.price.read_bytes <= size
+    assert planned.price.money <= cost
+
+
+def test_a_table_without_data_says_so() -> None:
+    empty = make_state(files=FileColumns.empty(), snapshot_id=None, snapshots=(), refs=())
+    assert plan(empty, Policy(), now_ms=NOW).empty_reason == "the table has no data"
+
+
+def test_prices_add_up() -> None:
+    planned = plan(table([{"partition": i % 4, "size_bytes": 10 * KIB} for i in range(100)]), Policy(), now_ms=NOW)
+    assert planned.price.money == np.sum([group.price.money for group in planned.groups])
+    assert planned.price.read_bytes == 100 * 10 * KIB
