@@ -16,11 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from neve.errors import BadRequestError
 from stack.errors import StartFailedError
-from stack.proxy import Fault, FaultProxy, answer, cut, cut_upload, delay, drop, drop_answer
+from stack.proxy import FaultProxy, answer, cut, cut_upload, delay, drop, drop_answer
 from stack.proxy.control import Control
-from stack.proxy.requests import kind_of
 
 BLOB = bytes(range(256)) * 4096
 
@@ -38,6 +36,9 @@ class Origin(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Silent: clients that are cut off on purpose are not news."""
 
 
 class OriginHandler(BaseHTTPRequestHandler):
@@ -395,17 +396,6 @@ def test_skip_lets_the_first_ones_pass(proxy: FaultProxy, connect: Connect) -> N
     assert [get(connection, "/blob")[0] for _ in range(5)] == [200, 200, 500, 200, 200]
 
 
-def test_a_share_is_a_share_and_the_same_every_time(origin: Origin) -> None:
-    drawn = []
-    for _ in range(2):
-        front = FaultProxy(origin.url, seed=7)
-        front.faults.add(drop(share=0.25))
-        drawn.append([bool(front.faults.draw("GET", "/")) for _ in range(1000)])
-        front.close()
-    assert drawn[0] == drawn[1]
-    assert 200 < sum(drawn[0]) < 300
-
-
 def test_faults_can_be_removed(proxy: FaultProxy, connect: Connect) -> None:
     first = proxy.faults.add(answer(500))
     proxy.faults.add(answer(502))
@@ -416,22 +406,6 @@ def test_faults_can_be_removed(proxy: FaultProxy, connect: Connect) -> None:
     proxy.faults.clear()
     assert get(connection, "/blob")[0] == 200
     assert proxy.faults.active() == {}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"kind": "explode"}, "kind 'explode' is none of drop, drop-answer, delay, answer, cut, cut-upload"),
-        ({"kind": "drop", "share": 2}, "share 2 is not between 0 and 1"),
-        ({"kind": "drop", "times": 0}, "times 0 would never strike"),
-        ({"kind": "answer", "status": 200}, "status 200 is no error"),
-        ({"kind": "drop", "path": "("}, r"path '\(' is no regular expression"),
-        ({"kind": "delay", "seconds": -1}, "seconds and skip cannot be negative"),
-    ],
-)
-def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(BadRequestError, match=f"Cannot make a fault: {message}"):
-        Fault(**wrong)  # type: ignore[arg-type]
 
 
 def test_requests_are_counted_by_method_and_kind(proxy: FaultProxy, connect: Connect) -> None:
@@ -452,43 +426,9 @@ def test_requests_are_counted_by_method_and_kind(proxy: FaultProxy, connect: Con
     assert proxy.requests.counts() == {}
 
 
-@pytest.mark.parametrize(
-    ("target", "kind"),
-    [
-        ("/", "root"),
-        ("/warehouse", "bucket"),
-        ("/warehouse/?list-type=2&prefix=db%2F", "list"),
-        ("/warehouse/?delete", "delete-batch"),
-        ("/warehouse/db/t/data/x.parquet?uploads", "multipart"),
-        ("/warehouse/db/t/data/x.parquet?partNumber=1&uploadId=7", "multipart"),
-        ("/warehouse/db/t/data/d%3D1/x.parquet", "data"),
-        ("/warehouse/db/t/data/x.avro", "data"),
-        ("/warehouse/db/t/metadata/snap-1-0-u.avro", "manifest-list"),
-        ("/warehouse/db/t/metadata/u-m0.avro", "manifest"),
-        ("/warehouse/db/t/metadata/00001-u.metadata.json", "metadata"),
-        ("/warehouse/db/t/metadata/1.stats", "statistics"),
-        ("/warehouse/anything/else", "object"),
-        ("/v1/config?warehouse=w", "config"),
-        ("/v1/oauth/tokens", "token"),
-        ("/v1/namespaces", "namespaces"),
-        ("/v1/namespaces/db", "namespace"),
-        ("/v1/prefix/namespaces/db/tables", "tables"),
-        ("/iceberg/v1/main/namespaces/db/tables/t", "table"),
-        ("/v1/transactions/commit", "transaction"),
-    ],
-)
-def test_kinds_are_told_apart(target: str, kind: str) -> None:
-    assert kind_of(target) == kind
-
-
 def test_a_taken_port_is_an_error_that_names_it(proxy: FaultProxy, origin: Origin) -> None:
     with pytest.raises(StartFailedError, match=f"Cannot start a proxy: port {proxy.port}: "):
         FaultProxy(origin.url, port=proxy.port).start()
-
-
-def test_an_address_without_http_is_refused() -> None:
-    with pytest.raises(StartFailedError, match="Cannot start a proxy: 's3://bucket' is no http address"):
-        FaultProxy("s3://bucket")
 
 
 def test_closing_ends_connections_and_the_thread(origin: Origin) -> None:

@@ -188,6 +188,8 @@ class _Planner:
             all_parquet=total(files.is_parquet) == counts,
             has_deletes=total(self.marked.has_deletes) > 0,
             splits=counts < outputs,
+            files=counts,
+            columns=self.state.columns,
             bytes=input_bytes,
             row_groups=np.where(groups_known, total(np.maximum(self.marked.row_groups, 0)), 0),
             format_version=self.state.format_version,

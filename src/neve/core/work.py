@@ -1,0 +1,127 @@
+"""The unit of work that is shipped: an order says everything its worker needs, a result everything the driver needs.
+
+Made by `flow.execute`, run by `kernels.orders` in a Spark task or in a process of its own (`neve work`). An order knows nothing
+of its siblings and holds no secret; it names storage by location only.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from neve.core.kernels import MAX_CHUNKS, MIN_CHUNK_BYTES
+from neve.core.metrics import ColumnMetrics
+from neve.core.model import Frozen
+from neve.core.plan_words import Kernel
+from neve.core.units import MIB
+
+FORMAT_VERSION = 1
+
+
+def _to_base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _from_base64(value: Any) -> Any:
+    return base64.b64decode(value) if isinstance(value, str) else value
+
+
+Binary = Annotated[bytes | None, BeforeValidator(_from_base64), PlainSerializer(_to_base64, when_used="json")]
+
+
+class Metrics(Frozen):
+    """A column's metrics in a form that travels."""
+
+    size_bytes: int | None = None
+    values: int | None = None
+    nulls: int | None = None
+    nans: int | None = None
+    lower: Binary = None
+    upper: Binary = None
+
+    @classmethod
+    def of(cls, metrics: ColumnMetrics) -> Metrics:
+        """From the value that kernels use."""
+        return cls(**vars(metrics))
+
+    @property
+    def plain(self) -> ColumnMetrics:
+        """As kernels use it."""
+        return ColumnMetrics(**self.model_dump())
+
+
+class InputFile(Frozen):
+    """One file to rewrite. `constants` are identity partition values by field id."""
+
+    path: str
+    size_bytes: int
+    records: int
+    constants: dict[int, Any] = {}
+
+
+class WriteSettings(Frozen):
+    """How outputs are written: the table's own write properties, resolved."""
+
+    codec: str = "zstd"
+    level: int | None = None
+    target_bytes: int = 128 * MIB
+    row_group_bytes: int = 128 * MIB
+    row_group_rows: int | None = None
+    page_bytes: int = MIB
+    page_rows: int = 20_000
+    dictionary_bytes: int = 2 * MIB
+    memory_bytes: int = 512 * MIB
+    min_chunk_bytes: int = MIN_CHUNK_BYTES
+    max_chunks: int = MAX_CHUNKS
+
+
+class WorkOrder(Frozen):
+    """Rewrite these files. `kernels` are tried in turn: one that refuses hands over to the next, with the reason."""
+
+    format_version: int = FORMAT_VERSION
+    order_id: str
+    group_id: int
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[InputFile, ...]
+    table_schema: dict[str, Any]
+    name_mapping: list[Any] | None = None
+    output_prefix: str
+    write: WriteSettings = WriteSettings()
+
+
+class OutputFile(Frozen):
+    """One file that was written. Metrics are exact; what the manifest keeps of them is decided by the driver."""
+
+    path: str
+    size_bytes: int
+    records: int
+    row_groups: int
+    split_offsets: tuple[int, ...]
+    metrics: dict[int, Metrics]
+
+
+class Counted(Frozen):
+    """Entries of one column as a kernel counted them while streaming."""
+
+    values: int
+    nulls: int | None = None
+    nans: int | None = None
+
+
+class WorkResult(Frozen):
+    """What an order came to: the files, what was counted on the way, and what it took."""
+
+    format_version: int = FORMAT_VERSION
+    order_id: str
+    group_id: int
+    kernel: Kernel
+    refusals: tuple[str, ...] = ()
+    outputs: tuple[OutputFile, ...]
+    rows_read: int
+    rows_dropped: int = 0
+    kept: dict[int, Counted]
+    seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int

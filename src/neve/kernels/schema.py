@@ -1,0 +1,132 @@
+"""A Parquet file's physical schema: which leaf columns it has, and whether two files agree about them.
+
+Used by `footer` and `agreement`. Two schemas agree when order, names, types, logical types, field ids and repetition do; only
+what the root says of itself (its name differs by writer) does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from neve.kernels import thrift
+
+_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _FIELD_ID = 1, 2, 3, 4, 5, 6, 9
+_TYPES = ("boolean", "int32", "int64", "int96", "float", "double", "binary", "fixed")
+_REPETITIONS = ("required", "optional", "repeated")
+_CHUNK_PATH = 3
+INT96 = 3
+_REPEATED = 2
+
+Element = dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One column that holds values."""
+
+    name: str
+    """Dotted, for messages."""
+    path_bytes: bytes
+    """As a column chunk spells its path."""
+    path_field: bytes
+    """The same with the head that the field has in nearly every footer."""
+    type: int
+    type_byte: bytes
+    field_id: int | None
+    is_repeated: bool
+    """Under a list or a map: its values need not be as many as the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class PhysicalSchema:
+    """The schema as it stands in the footer, and what it means."""
+
+    raw: bytes
+    elements: tuple[Element, ...]
+    leaves: tuple[Leaf, ...]
+
+    @cached_property
+    def has_int96(self) -> bool:
+        """Whether some timestamp is in the old form, whose reading depends on the writer's name."""
+        return any(leaf.type == INT96 for leaf in self.leaves)
+
+    def difference(self, other: PhysicalSchema) -> str | None:
+        """What sets the other schema apart, or None."""
+        if self is other or self.raw == other.raw:
+            return None
+        for mine, theirs in zip(self.elements, other.elements, strict=False):
+            if mine != theirs:
+                return f"{_describe(mine)} here, {_describe(theirs)} there"
+        mine_count, their_count = len(self.elements), len(other.elements)
+        return None if mine_count == their_count else f"{mine_count - 1} columns and groups here, {their_count - 1} there"
+
+
+def parse_schema(raw: bytes) -> PhysicalSchema:
+    """Reads the list of schema elements, which must make one tree."""
+    count, kind, at = thrift.read_list_head(raw, 0)
+    if not count or kind != thrift.STRUCT:
+        raise ValueError("the schema is empty")
+    elements: list[Element] = []
+    for _ in range(count):
+        spans, at = thrift.spans(raw, at)
+        if any(
+            span.kind != (thrift.BINARY if span.field == _NAME else thrift.I32) for span in spans if span.field <= _FIELD_ID
+        ):
+            raise ValueError("a schema element has a field of a wrong kind")
+        elements.append({span.field: raw[span.start : span.end] for span in spans})
+    rest = iter(elements[1:])
+    leaves = tuple(_leaves(rest, _int(elements[0], _CHILDREN) or 0, (), repeated=False))
+    if next(rest, None) is not None:
+        raise ValueError("the schema has elements outside its tree")
+    # What the root is called, and which repetition it claims, differs by writer and means nothing.
+    root = {_CHILDREN: elements[0].get(_CHILDREN, b"\0")}
+    return PhysicalSchema(raw, (root, *elements[1:]), leaves)
+
+
+def _leaves(rest: Iterator[Element], children: int, above: tuple[bytes, ...], *, repeated: bool) -> Iterator[Leaf]:
+    for _ in range(children):
+        element = next(rest, None)
+        if element is None or _NAME not in element:
+            raise ValueError("the schema ends in the middle of its tree")
+        path = (*above, element[_NAME])
+        under_list = repeated or _int(element, _REPETITION) == _REPEATED
+        if (type_ := _int(element, _TYPE)) is None:
+            if not (below := _int(element, _CHILDREN)):
+                raise ValueError("the schema has a group without columns")
+            yield from _leaves(rest, below, path, repeated=under_list)
+        else:
+            name = ".".join(_text(part) for part in path)
+            path_bytes = thrift.list_head(len(path), thrift.BINARY) + b"".join(path)
+            path_field = thrift.field_head(_CHUNK_PATH, thrift.LIST, _CHUNK_PATH - 1) + path_bytes
+            yield Leaf(name, path_bytes, path_field, type_, element[_TYPE], _int(element, _FIELD_ID), under_list)
+
+
+def _int(element: Element, field: int) -> int | None:
+    return thrift.read_int(element[field], 0)[0] if field in element else None
+
+
+def _text(raw: bytes) -> str:
+    return thrift.read_binary(raw, 0).decode("utf-8", "replace")
+
+
+def _describe(element: Element) -> str:
+    name = _text(element[_NAME]) if _NAME in element else "the root"
+    words = [_word(_REPETITIONS, _int(element, _REPETITION)), _word(_TYPES, _int(element, _TYPE))]
+    if (length := _int(element, _TYPE_LENGTH)) is not None:
+        words.append(f"of {length} bytes")
+    if (children := _int(element, _CHILDREN)) is not None:
+        words.append(f"group of {children}")
+    if (field_id := _int(element, _FIELD_ID)) is not None:
+        words.append(f"with field id {field_id}")
+    logical = {field: value for field, value in element.items() if field >= _CONVERTED and field != _FIELD_ID}
+    if logical:
+        words.append("annotated " + " ".join(f"{field}:{value.hex()}" for field, value in logical.items()))
+    return f"{name} is " + " ".join(word for word in words if word)
+
+
+def _word(words: tuple[str, ...], number: int | None) -> str:
+    if number is None:
+        return ""
+    return words[number] if 0 <= number < len(words) else f"kind {number}"

@@ -1,0 +1,168 @@
+"""Files for kernels, by location: local disks, and object stores through pyarrow. Used in tasks, so pyiceberg is not needed.
+
+A `Storage` is made from the catalog's storage properties in pyiceberg's spelling; `unsupported` tells which of them it would
+have to ignore, so that such a group goes to Spark instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlparse
+
+from neve.errors import AccessDeniedError, BadRequestError, NeveError, StorageError
+from neve.kernels.streams import LocalSink, LocalSource, Sink, Source
+
+_S3_KEYS = {
+    "s3.endpoint": "endpoint_override",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
+    "s3.role-arn": "role_arn",
+    "s3.connect-timeout": "connect_timeout",
+    "s3.request-timeout": "request_timeout",
+}
+_IGNORED = frozenset({"s3.force-virtual-addressing", "s3.path-style-access", "s3.resolve-region"})
+_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.")
+
+
+def unsupported(properties: Mapping[str, str]) -> str | None:
+    """The first storage property that this adapter does not implement, None if there is none."""
+    asked = (key for key in properties if key.startswith(_PREFIXES))
+    return next((key for key in asked if key not in _S3_KEYS and key not in _IGNORED), None)
+
+
+class Storage:
+    """Opens files. One per process: connections are kept."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+
+    def source(self, location: str, size_bytes: int) -> Source:
+        """A file to read; its size is known from metadata, so that none is asked for."""
+        if _is_local(location):
+            return LocalSource(_local_path(location))
+        return _RemoteSource(self._filesystem(location), _key(location), location, size_bytes)
+
+    def sink(self, location: str) -> Sink:
+        """A file to write, which exists only once it is complete."""
+        if _is_local(location):
+            from pathlib import Path
+
+            path = Path(_local_path(location))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return LocalSink(path)
+        return _RemoteSink(self._filesystem(location), _key(location), location)
+
+    def delete(self, location: str) -> None:
+        """Removes a file; one that is not there is fine."""
+        if _is_local(location):
+            from pathlib import Path
+
+            Path(_local_path(location)).unlink(missing_ok=True)
+            return
+        with _translated(location, "delete"):
+            self._filesystem(location).delete_file(_key(location))
+
+    def _filesystem(self, location: str) -> Any:
+        kind = urlparse(location).scheme
+        if kind in ("s3", "s3a", "s3n"):
+            return self._s3
+        raise BadRequestError(f"Cannot open {location}: storage {kind} is not read by tasks", hint="Use the spark kernel.")
+
+    @cached_property
+    def _s3(self) -> Any:
+        from pyarrow.fs import S3FileSystem
+
+        options: dict[str, Any] = {name: self._properties[key] for key, name in _S3_KEYS.items() if key in self._properties}
+        for name in ("connect_timeout", "request_timeout"):
+            if name in options:
+                options[name] = float(options[name])
+        return S3FileSystem(**options)
+
+
+def _is_local(location: str) -> bool:
+    return "://" not in location or location.startswith("file:")
+
+
+def _local_path(location: str) -> str:
+    return urlparse(location).path if location.startswith("file:") else location
+
+
+def _key(location: str) -> str:
+    parsed = urlparse(location)
+    return f"{parsed.netloc}{parsed.path}"
+
+
+class _RemoteSource:
+    def __init__(self, filesystem: Any, key: str, location: str, size_bytes: int) -> None:
+        self.path = location
+        self.size_bytes = size_bytes
+        self._filesystem = filesystem
+        self._key = key
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        with _translated(self.path, "read"), self._open() as file:
+            data = bytes(file.read_at(length, offset))
+        if len(data) != length:
+            raise StorageError(f"Cannot read {self.path}: it ended after {offset + len(data)} bytes")
+        return data
+
+    def _open(self) -> Any:
+        from pyarrow.fs import FileInfo, FileType
+
+        # With its size given, opening asks the store nothing.
+        return self._filesystem.open_input_file(FileInfo(self._key, type=FileType.File, size=self.size_bytes))
+
+
+class _RemoteSink:
+    def __init__(self, filesystem: Any, key: str, location: str) -> None:
+        self._location = location
+        with _translated(location, "create"):
+            self._stream = filesystem.open_output_stream(key)
+        self._filesystem, self._key = filesystem, key
+        self._open = True
+
+    def write(self, data: bytes | memoryview) -> None:
+        with _translated(self._location, "write"):
+            self._stream.write(data)
+
+    def close(self) -> None:
+        with _translated(self._location, "complete"):
+            self._stream.close()
+        self._open = False
+
+    def abort(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._stream.abort() if hasattr(self._stream, "abort") else self._stream.close()
+            self._filesystem.delete_file(self._key)
+        except OSError:
+            return
+
+
+class _translated:  # noqa: N801 - reads as a verb
+    """Turns pyarrow's OSError into ours."""
+
+    def __init__(self, location: str, verb: str) -> None:
+        self._location, self._verb = location, verb
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, NeveError) or not isinstance(error, OSError):
+            return
+        text = " ".join(str(error).split())[:300]
+        if (
+            isinstance(error, PermissionError)
+            or "ACCESS_DENIED" in text
+            or "AccessDenied" in text
+            or "SignatureDoesNotMatch" in text
+        ):
+            raise AccessDeniedError(f"Cannot {self._verb} {self._location}: access denied ({text})") from error
+        raise StorageError(f"Cannot {self._verb} {self._location}: {text}") from error
