@@ -17,7 +17,7 @@ from neve.catalogs.opening import IcebergCatalog
 from neve.settings import CatalogSettings
 from stack.endpoints import S3Endpoint
 
-FAMILIES = ("sqlite", "postgres", "hadoop", "rest", "nessie", "glue")
+FAMILIES = ("sqlite", "postgres", "hadoop", "rest", "nessie", "glue", "hive")
 
 Server = Callable[[str], Any]
 
@@ -66,6 +66,9 @@ def describe(family: str, server: Server, tmp_path: Path) -> Described:
         case "glue":
             glue = server("glue")
             return Described({"type": "glue", "uri": glue.endpoint, **common}, environ)
+        case "hive":
+            hive = server("hive")
+            return Described({"type": "hive", "uri": hive.uri, "warehouse": hive.warehouse}, environ)
     raise ValueError(family)
 
 
@@ -80,14 +83,18 @@ def described(family: str, stack_server: Server, tmp_path: Path) -> Described:
 
 
 @pytest.fixture
-def original(stack_server: Server, tmp_path: Path) -> Table:
-    """The table that every catalog is shown: written once, on S3, through a catalog that plays no further part."""
+def original(family: str, stack_server: Server, tmp_path: Path) -> Table:
+    """The table that the catalog is shown: written on S3, through a catalog that plays no further part.
+
+    A Hive metastore opens the location that it is told of, and the one to be had knows local files only.
+    """
     s3: S3Endpoint = stack_server("s3")
+    own = str(tmp_path / "original") if family == "hive" else f"s3://{s3.bucket}/{uuid4().hex}"
     catalog = load_catalog(
         "original",
         type="sql",
         uri=f"sqlite:///{tmp_path / 'original.db'}",
-        warehouse=f"s3://{s3.bucket}/{uuid4().hex}",
+        warehouse=own,
         **s3.properties(),
     )
     catalog.create_namespace("db")

@@ -140,5 +140,16 @@ def test_a_catalog_that_is_not_there_is_a_failure(tmp_path: Path, s3: S3Endpoint
     assert_failed(machine.inspect("db.t"), code=1, message="the catalog did not answer")
 
 
+def test_an_oauth2_credential_is_exchanged_for_a_token(
+    machine: Machine, table: str, fronts: tuple[FaultProxy, FaultProxy]
+) -> None:
+    settings = yaml.safe_load(machine.file.read_text())
+    settings["catalogs"]["lake"] |= {"credential": "${env:TEST_TOKEN}", "token": None}
+    machine.file.write_text(yaml.safe_dump(settings))
+    machine.environ["TEST_TOKEN"] = "client:secret"
+    assert machine.inspect(table).returncode == 0
+    assert [r.target for r in fronts[0].requests.recent() if r.method == "POST"] == ["/v1/oauth/tokens"]
+
+
 def test_a_missing_table_is_a_bad_request(machine: Machine) -> None:
     assert_failed(machine.inspect("db.nope"), code=2, message="Cannot load table lake.db.nope: there is no such table")

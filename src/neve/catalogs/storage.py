@@ -5,11 +5,13 @@ Called by the catalog families. The three speak of the same thing with different
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from neve.settings.catalog import CatalogSettings
 
+GCS_TOKEN_MS = 3_600_000
 CONNECT_SECONDS = 5
 """Every wait is bounded: for a connection by this, for an answer by the catalog's `timeout`."""
 
@@ -37,6 +39,8 @@ def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> 
         "s3.force-virtual-addressing": False if s3.path_style_access else None,
         "gcs.project-id": gs.project_id,
         "gcs.oauth2.token": gs.token,
+        # A token that came by reference does not say when it ends; pyarrow wants to know.
+        "gcs.oauth2.token-expires-at": (time.time_ns() // 10**6 + GCS_TOKEN_MS) if gs.token else None,
         "gcs.service.host": gs.endpoint,
         "adls.account-name": azure.account_name,
         "adls.account-key": azure.account_key,

@@ -1,7 +1,7 @@
 """One Iceberg table inside the driver's JVM, spoken to in JSON: a call per batch, never a call per file.
 
-Iceberg can write the tasks of a scan as one JSON text and read them back, partitions, deletes and statistics included (it is how
-REST catalogs plan scans); building data files that way costs one Py4J call where the builder would cost a dozen each. Used by
+Iceberg can write the tasks of a scan as one JSON text and read them back, partitions, deletes and statistics included (REST
+catalogs plan scans so); building data files that way costs one Py4J call where the builder would cost a dozen each. Used by
 `commit` and `rewrite`, and by nobody else.
 """
 
