@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+export UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_SYSTEM_CERTS=1
 main=.venv/bin
 venv=.venv35
 pins=scripts/spark35-requirements.txt
