@@ -19,9 +19,12 @@ from neve.errors import BadRequestError
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
     from neve.core.inspection import Inspection
-    from neve.core.model import TableName
+    from neve.core.model import TableName, TableState
+    from neve.core.plan import Plan
+    from neve.core.record import RunRecord
     from neve.doctor import Check, RemoteClock
     from neve.engines.spark.session import SparkOptions
+    from neve.flow.plan import Request
     from neve.ports import Clock, Progress, Records, TableReader
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
@@ -92,6 +95,72 @@ class Neve:
         footers = reader.sample_row_groups(inspect.sample(state.files, sample)) if sample and state.files is not None else {}
         memory = inspect.Memory.of(self._records, state.uuid)
         return inspect.examine(state, policy, now_ms=self._clock.now_ms(), memory=memory, footers=footers)
+
+    def plan(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> Plan:
+        """What a compaction of the table would do, with reasons and prices. Reads metadata only."""
+        return self._plan(table, request, progress)[1]
+
+    def compact(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> RunRecord:
+        """Plans and carries out a compaction; the table reads the same rows at every moment."""
+        from neve.engines.spark.bridge import TableBridge
+        from neve.engines.spark.rewrite import SparkEngine
+        from neve.engines.spark.spark_kernel import SparkKernel
+        from neve.flow import run
+
+        state, planned = self._plan(table, request, progress)
+        name: TableName = planned.table
+        if not len(planned.groups) or planned.snapshot_id is None:
+            return run.nothing_to_do(planned, clock=self._clock)
+        self._refuse_commits(name.catalog)
+        bridge = TableBridge(self.spark, name)
+        engine = SparkEngine(
+            self.spark,
+            SparkKernel(self.spark, bridge, planned.snapshot_id),
+            self._task_storage(name.catalog),
+            max_parallelism=planned.policy.max_parallelism,
+        )
+        record = run.compact(
+            planned,
+            writer=bridge,
+            engine=engine,
+            specs=state.specs,
+            clock=self._clock,
+            sleep=time.sleep,
+            progress=progress,
+        )
+        self._keep(record, planned)
+        return record
+
+    def _plan(self, table: str, request: Request | None, progress: Progress | None) -> tuple[TableState, Plan]:
+        from neve.flow import inspect, plan
+
+        state = inspect.read(self._reader(table), Depth.FILES, progress)
+        policy, _ = self._loaded.policy(state.properties)
+        memory = inspect.Memory.of(self._records, state.uuid)
+        return state, plan.plan(state, policy, now_ms=self._clock.now_ms(), memory=memory, request=request)
+
+    def _refuse_commits(self, catalog: str) -> None:
+        described = self._described[catalog]
+        if described.type == "hadoop":
+            from neve.catalogs.hadoop import refuse_commits
+            from neve.catalogs.opening import revealed
+
+            refuse_commits(revealed(described, self._environ))
+
+    def _task_storage(self, catalog: str) -> dict[str, str]:
+        """The storage properties that tasks need, secrets included: sent to them, never written down."""
+        from neve.catalogs.opening import pyiceberg_properties
+
+        properties = pyiceberg_properties(self._described[catalog], self._environ)
+        return {key: value for key, value in properties.items() if key.startswith(("s3.", "gcs.", "adls.", "hdfs."))}
+
+    def _keep(self, record: RunRecord, planned: Plan) -> None:
+        """Remembers the run, so that the next look knows what was compacted when, and how its files are cut."""
+        from neve.flow.record import keep
+        from neve.state import StateStore
+
+        with StateStore.open(self._state_url) as store:
+            keep(store, record, planned)
 
     def tables(self, namespace: str | None = None) -> Iterator[TableName]:
         """Tables of the default catalog; `namespace` may begin with the name of another."""

@@ -82,3 +82,28 @@ class StateError(NeveError):
     """The state store cannot be used."""
 
     code = "state-store"
+
+
+class VerificationError(NeveError):
+    """A rewrite did not add up: nothing of it was committed."""
+
+    code = "verification-failed"
+
+
+class CommitConflictError(NeveError):
+    """A commit certainly did not land, because the table had changed; it may be tried again on the new state."""
+
+    code = "commit-conflict"
+    retryable = True
+
+
+class CommitUnknownError(NeveError):
+    """Nobody knows whether a commit landed; its files are left alone until that is settled."""
+
+    code = "commit-unknown"
+
+
+class CommitIncidentError(NeveError):
+    """A commit landed where it should not have; a person must look before anyone writes again."""
+
+    code = "commit-incident"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from neve.core.files import FileColumns, Partition
+from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import Manifest, TableName, TableState
+from neve.core.work import FailedOrder, WorkOrder, WorkResult
 
 
 class Clock(Protocol):
@@ -54,6 +56,67 @@ class Catalog(Protocol):
 
     def tables(self, namespace: tuple[str, ...] | None = None) -> Iterable[TableName]:
         """The tables of a namespace, or of the whole catalog."""
+        ...
+
+
+class TableWriter(Protocol):
+    """The table where it is committed to: one loaded version of it, moved on by `refresh`."""
+
+    def refresh(self) -> None:
+        """Loads the newest metadata."""
+        ...
+
+    def head(self, branch: str = "main") -> int | None:
+        """The branch's snapshot."""
+        ...
+
+    def shape(self) -> dict[str, int]:
+        """What must not change between plan and commit, by name."""
+        ...
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        ...
+
+    def schema_json(self) -> dict[str, Any]:
+        """The current schema in Iceberg's JSON."""
+        ...
+
+    def data_location(self, model: LiveFile, file_name: str) -> str:
+        """Where the table's own rules put a new file beside this one."""
+        ...
+
+    def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
+        """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
+        ...
+
+    def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
+        """The snapshots after `until` up to `snapshot_id`, newest first."""
+        ...
+
+    def rewrite(
+        self,
+        removed: Sequence[DataFile],
+        added: Sequence[DataFile],
+        *,
+        head: int,
+        sequence_number: int | None,
+        summary: Mapping[str, str],
+        branch: str = "main",
+    ) -> None:
+        """Commits a replacement. Raises CommitConflictError if it certainly did not land, CommitUnknownError if it may have."""
+        ...
+
+
+class Engine(Protocol):
+    """Carries out work orders."""
+
+    def run(self, orders: Sequence[WorkOrder]) -> Iterable[WorkResult | FailedOrder]:
+        """Each order's result, in the order in which they finish."""
+        ...
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Removes files that were written and never committed."""
         ...
 
 

@@ -14,6 +14,7 @@ from neve.core.metrics import (
     TRUNCATE_16,
     ColumnMetrics,
     MetricsMode,
+    for_manifest,
     from_bytes,
     merge,
     metrics_modes,
@@ -129,6 +130,17 @@ def test_float_bounds_without_a_nan_count_are_dropped() -> None:
     bound = to_bytes("double", 1.0)
     column = ColumnMetrics(values=1, nulls=0, nans=None, lower=bound, upper=bound)
     assert restrict(column, "double", FULL) == ColumnMetrics(values=1, nulls=0)
+
+
+def test_a_manifest_holds_only_sizes_below_lists_and_maps() -> None:
+    tags = {"type": "list", "element-id": 2, "element": "string", "element-required": False}
+    schema = schema_of((1, "tags", tags), (3, "name", "string"), (4, "p", schema_of((5, "x", "string"))))
+    kept = for_manifest(dict.fromkeys((2, 3, 5), EXACT), schema, {3: COUNTS})
+    assert kept == {
+        2: ColumnMetrics(size_bytes=9),
+        3: ColumnMetrics(size_bytes=9, values=3, nulls=1),
+        5: EXACT,
+    }
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Metrics(Frozen):
 
 
 class InputFile(Frozen):
-    """One file to rewrite. `constants` are identity partition values by field id."""
+    """One file to rewrite. `constants` are identity partition values by field id, in Iceberg's JSON spelling."""
 
     path: str
     size_bytes: int
@@ -108,6 +108,13 @@ class Counted(Frozen):
     values: int
     nulls: int | None = None
     nans: int | None = None
+
+
+class FailedOrder(Frozen):
+    """An order that could not be carried out, and why."""
+
+    group_id: int
+    reason: str
 
 
 class WorkResult(Frozen):

@@ -116,6 +116,7 @@ def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, An
 
 def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, Any]:
     from neve.kernels.arrow import ArrowInput, RefusedError, WriteOptions, rewrite
+    from neve.kernels.arrow.constants import default_scalar
 
     write = order.write
     options = WriteOptions(
@@ -129,8 +130,18 @@ def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, A
         dictionary_bytes=write.dictionary_bytes,
         memory_bytes=write.memory_bytes,
     )
+    kinds = {field["id"]: field["type"] for field in order.table_schema["fields"] if isinstance(field["type"], str)}
     inputs = [
-        ArrowInput(storage.source(file.path, file.size_bytes), file.records, constants=file.constants) for file in order.inputs
+        ArrowInput(
+            storage.source(file.path, file.size_bytes),
+            file.records,
+            constants={
+                i: None if value is None else default_scalar(kinds[i], value).as_py()
+                for i, value in file.constants.items()
+                if i in kinds
+            },
+        )
+        for file in order.inputs
     ]
     try:
         rewritten = rewrite(inputs, order.table_schema, options, outputs.open, name_mapping=order.name_mapping)

@@ -19,6 +19,8 @@ from neve.state.rows import Output, Run
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from neve.core.record import RunRecord
+
 log = logging.getLogger(__name__)
 
 
@@ -118,6 +120,15 @@ class StateStore:
         from neve.state import writing
 
         writing.add_commit(self._engine, run_id, partitions=partitions, outputs=outputs, committed_ms=committed_ms)
+
+    def keep_run(self, record: RunRecord, partitions: Iterable[Partition]) -> None:
+        """Stores a finished run: its record, the partitions that it compacted and the files that it wrote."""
+        committed = [output for group in record.groups if group.snapshot_id is not None for output in group.outputs]
+        self.start_run(Run(record.run_id, record.table_uuid, record.table, "compact", record.started_ms))
+        outputs = [Output(path=o.path, row_groups=o.row_groups, bytes=o.size_bytes, rows=o.records) for o in committed]
+        self.add_commit(record.run_id, partitions=partitions, outputs=outputs, committed_ms=record.finished_ms)
+        document = record.model_dump(mode="json")
+        self.finish_run(record.run_id, finished_ms=record.finished_ms, outcome=record.outcome.value, record=document)
 
     def check(self) -> str:
         """Writes a row, reads it and takes it back; says what was found. Raises StateError if any of it fails."""

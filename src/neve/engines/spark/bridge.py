@@ -8,35 +8,19 @@ catalogs plan scans so); building data files that way costs one Py4J call where 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import TableName
+from neve.engines.spark.outcome import committing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK = 50_000
 """Tasks per JSON text: much larger texts cost the JVM more memory than they save calls."""
-
-DataFile = dict[str, Any]
-"""A data file in Iceberg's JSON: `file-path`, `spec-id`, `partition`, `record-count`, statistics, ..."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A live data file with the deletes that Iceberg attaches to it, each by path and, for a vector, offset."""
-
-    data_file: DataFile
-    deletes: frozenset[tuple[str, int]]
-    equality_deletes: frozenset[tuple[str, int]]
-
-    @property
-    def path(self) -> str:
-        """The data file's location, as the metadata spells it."""
-        return str(self.data_file["file-path"])
 
 
 class TableBridge:
@@ -49,6 +33,7 @@ class TableBridge:
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
         self.table: Any = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, quoted)
         self.table.refresh()
+        self._planned: tuple[int, Any, dict[str, int]] | None = None
 
     def refresh(self) -> None:
         """Loads the newest metadata."""
@@ -59,13 +44,13 @@ class TableBridge:
         snapshot = self.table.snapshot(branch)
         return None if snapshot is None else int(snapshot.snapshotId())
 
-    def ancestry(self, snapshot_id: int, until: int | None) -> list[tuple[int, str, dict[str, str]]]:
-        """Id, operation and summary of each snapshot after `until` up to `snapshot_id`, newest first."""
+    def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
+        """The snapshots after `until` up to `snapshot_id`, newest first."""
         found = []
         snapshot = self.table.snapshot(snapshot_id)
         while snapshot is not None and snapshot.snapshotId() != until:
-            found.append((int(snapshot.snapshotId()), str(snapshot.operation()), dict(snapshot.summary())))
             parent = snapshot.parentId()
+            found.append(Ancestor(int(snapshot.snapshotId()), parent, str(snapshot.operation()), dict(snapshot.summary())))
             snapshot = None if parent is None else self.table.snapshot(parent)
         return found
 
@@ -88,24 +73,35 @@ class TableBridge:
         parsed: dict[str, Any] = json.loads(self.jvm.org.apache.iceberg.SchemaParser.toJson(self.table.schema()))
         return parsed
 
-    def data_location(self, spec_id: int, partition: Sequence[Any], file_name: str) -> str:
-        """Where the table's own rules put a new data file of this partition: data location, object storage layout and all."""
-        spec = self.table.specs().get(spec_id)
-        (file,) = self._files([{**_EMPTY, "spec-id": spec_id, "partition": list(partition)}])
-        return str(self.table.locationProvider().newDataLocation(spec, file.partition(), file_name))
+    def data_location(self, model: LiveFile, file_name: str) -> str:
+        """Where the table's own rules put a new file beside this one: data location, object storage layout and all."""
+        (task,) = self.tasks([model.data_file])
+        spec = self.table.specs().get(task.file().specId())
+        return str(self.table.locationProvider().newDataLocation(spec, task.file().partition(), file_name))
 
-    def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[Task]:
+    def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
         """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
         if snapshot_id is None:
             return []
         scan = self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals()
         scan = scan.includeColumnStats() if statistics else scan
         tasks = self._lists.newArrayList(scan.planFiles())
-        found: list[Task] = []
+        found: list[LiveFile] = []
         for start in range(0, tasks.size(), CHUNK):
             part = tasks.subList(start, min(start + CHUNK, tasks.size()))
             found += _read_tasks(self._to_json(part))
         return found
+
+    def scan_tasks(self, snapshot_id: int, paths: Iterable[str]) -> Any:
+        """A Java list of these files' scan tasks as Iceberg planned them: sequence numbers, which JSON drops, included."""
+        if self._planned is None or self._planned[0] != snapshot_id:
+            tasks = self._lists.newArrayList(self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
+            self._planned = (snapshot_id, tasks, {task.file().location(): i for i, task in enumerate(tasks)})
+        _, tasks, index = self._planned
+        chosen = self._lists.newArrayList()
+        for path in paths:
+            chosen.add(tasks.get(index[path]))
+        return chosen
 
     def rewrite(
         self,
@@ -114,10 +110,10 @@ class TableBridge:
         *,
         head: int,
         sequence_number: int | None,
-        summary: dict[str, str],
+        summary: Mapping[str, str],
         branch: str = "main",
     ) -> None:
-        """Commits a replacement on top of `head`. Raises what Iceberg raises; the caller decides what that means."""
+        """Commits a replacement on top of `head`, sorted by what a failure means for the files (`engines.spark.outcome`)."""
         operation = self.table.newRewrite()
         gone, new = self._file_set(removed), self._file_set(added)
         if sequence_number is None:
@@ -129,7 +125,13 @@ class TableBridge:
             operation.set(key, value)
         if branch != "main":
             operation.toBranch(branch)
-        operation.commit()
+        with committing():
+            operation.commit()
+
+    def describe(self, files: Any) -> list[DataFile]:
+        """A Java collection of data files in Iceberg's JSON."""
+        parser, specs = self.jvm.org.apache.iceberg.ContentFileParser, self.table.specs()
+        return [json.loads(parser.toJson(file, specs.get(file.specId()))) for file in files]
 
     def tasks(self, files: Iterable[DataFile]) -> Any:
         """A Java list of scan tasks over these files, without deletes."""
@@ -143,9 +145,6 @@ class TableBridge:
             group = actions.RewriteFileGroup(None, self.tasks(files[start : start + CHUNK]), 0, 0, 0, 0)
             result.addAll(group.rewrittenFiles())
         return result
-
-    def _files(self, files: Sequence[DataFile]) -> list[Any]:
-        return [task.file() for task in self.tasks(files)]
 
     def _parse(self, tasks: list[dict[str, Any]]) -> Any:
         text = json.dumps({"status": "completed", "file-scan-tasks": tasks})
@@ -168,16 +167,7 @@ class TableBridge:
         return self.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
 
 
-_EMPTY: DataFile = {
-    "content": "data",
-    "file-path": "/nowhere",
-    "file-format": "parquet",
-    "file-size-in-bytes": 1,
-    "record-count": 1,
-}
-
-
-def _read_tasks(answer: dict[str, Any]) -> list[Task]:
+def _read_tasks(answer: dict[str, Any]) -> list[LiveFile]:
     deletes = [
         ((file["file-path"], int(file.get("content-offset") or 0)), file["content"] == "equality-deletes")
         for file in answer.get("delete-files", [])
@@ -186,7 +176,7 @@ def _read_tasks(answer: dict[str, Any]) -> list[Task]:
     for task in answer["file-scan-tasks"]:
         attached = [deletes[i] for i in task.get("delete-file-references", [])]
         found.append(
-            Task(
+            LiveFile(
                 data_file=task["data-file"],
                 deletes=frozenset(key for key, _ in attached),
                 equality_deletes=frozenset(key for key, is_equality in attached if is_equality),

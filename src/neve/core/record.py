@@ -1,0 +1,75 @@
+"""What a run leaves behind: its groups with their fate, its proof, and its numbers. `neve runs show` prints it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from neve.core.model import Frozen
+from neve.core.plan_words import Kernel
+from neve.core.proof import Proof
+from neve.core.work import OutputFile
+
+FORMAT_VERSION = 1
+
+
+class GroupState(StrEnum):
+    """How far a group has come."""
+
+    WRITTEN = "written"  # its files exist, nobody sees them
+    COMMITTED = "committed"
+    SUPERSEDED = "superseded"  # others compacted its inputs meanwhile: not a failure
+    DROPPED = "dropped"  # it lost to a writer; the next run plans it again
+    FAILED = "failed"
+    IN_DOUBT = "in-doubt"  # nobody knows whether its commit landed
+
+
+class RunOutcome(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    NOTHING_TO_DO = "nothing-to-do"
+    PARTLY_DONE = "partly-done"
+    FAILED = "failed"
+
+
+class GroupRecord(Frozen):
+    """One group of a run."""
+
+    group_id: int
+    state: GroupState
+    reason: str
+    kernel: Kernel | None = None
+    refusals: tuple[str, ...] = ()
+    outputs: tuple[OutputFile, ...] = ()
+    proof: Proof | None = None
+    snapshot_id: int | None = None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+class RunRecord(Frozen):
+    """One run."""
+
+    format_version: int = FORMAT_VERSION
+    run_id: str
+    table: str
+    table_uuid: str
+    outcome: RunOutcome
+    empty_reason: str | None
+    started_ms: int
+    finished_ms: int
+    snapshot_before: int | None
+    snapshots: tuple[int, ...]
+    groups: tuple[GroupRecord, ...]
+    files_compacted: int
+    files_written: int
+    bytes_read: int
+    bytes_written: int
+    rows: int
+    kernels: dict[Kernel, int]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run."""
+        return (self.finished_ms - self.started_ms) / 1000

@@ -1,0 +1,47 @@
+"""What an exception of Iceberg's commit means: it certainly did not land, or nobody knows.
+
+Only a CleanableFailure can be definite; even then a second try of a commit that had landed raises one, so the commit stage
+looks at the table before it removes a file. Everything else (a lost answer, a 5xx, a broken connection, Ctrl-C) is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from neve.errors import CommitConflictError, CommitUnknownError
+
+_DEFINITE = "org.apache.iceberg.exceptions.CleanableFailure"
+_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+
+
+@contextmanager
+def committing() -> Iterator[None]:
+    """Around `commit()` alone."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise _sorted_out(error.java_exception) from error
+    except BaseException as error:
+        raise CommitUnknownError(f"Cannot tell whether the commit landed: {type(error).__name__}: {error}") from error
+
+
+def _sorted_out(java: Any) -> Exception:
+    reason = " ".join(str(java.toString()).split())[:500]
+    names = _class_names(java)
+    if _DEFINITE in names and _UNKNOWN not in names:
+        return CommitConflictError(f"Cannot commit the rewrite: {reason}")
+    return CommitUnknownError(f"Cannot tell whether the commit landed: {reason}")
+
+
+def _class_names(java: Any) -> set[str]:
+    """The names of the exception's class, its ancestors and their interfaces."""
+    names, kind = set(), java.getClass()
+    while kind is not None:
+        names.add(str(kind.getName()))
+        names.update(str(interface.getName()) for interface in kind.getInterfaces())
+        kind = kind.getSuperclass()
+    return names

@@ -1,0 +1,114 @@
+"""What the arrow kernel is given and what it gives back. Paths are the caller's: outputs are numbered from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.metrics import ColumnMetrics
+from neve.core.units import MIB
+from neve.errors import NeveError
+from neve.kernels.arrow.positions import PositionMap
+from neve.kernels.streams import Source
+
+Positions = npt.NDArray[np.int64]
+
+
+class SchemaMismatchError(NeveError):
+    """A data file holds what the table's schema does not allow; reading it again will not help."""
+
+    code = "schema-mismatch"
+
+
+class RefusedError(NeveError):
+    """The kernel was asked for what it cannot do right; another kernel can."""
+
+    code = "kernel-refused"
+
+
+@dataclass(frozen=True)
+class ArrowInput:
+    """One Parquet file to rewrite.
+
+    `constants` are identity partition values by field id, used where the file lacks the column; `deleted` are the positions of
+    rows to leave out, ascending and each once; the last two are the file's row lineage (format v3).
+    """
+
+    source: Source
+    records: int
+    constants: Mapping[int, Any] = field(default_factory=dict)
+    deleted: Positions | None = None
+    first_row_id: int | None = None
+    sequence_number: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.deleted is not None and np.any(np.diff(self.deleted) <= 0):
+            raise ValueError(f"Cannot drop rows of {self.source.path}: positions must ascend, each once")
+
+
+@dataclass(frozen=True)
+class BloomFilter:
+    """A column's bloom filter: false-positive rate, and distinct values per row group where the table tells."""
+
+    fpp: float = 0.01
+    ndv: int | None = None
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How outputs are written; defaults are Iceberg's, save the memory budget.
+
+    `delta_integers` packs integers by their differences where that is smaller. It is off because Iceberg's vectorized Spark
+    reader cannot read it before release 1.10; columns that have it in the inputs keep it either way.
+    """
+
+    codec: str = "zstd"
+    level: int | None = 3
+    target_bytes: int = 512 * MIB
+    row_group_bytes: int = 128 * MIB
+    row_group_rows: int | None = None
+    page_bytes: int = MIB
+    page_rows: int = 20_000
+    dictionary: bool = True
+    dictionary_bytes: int = 2 * MIB
+    delta_integers: bool = False
+    bloom_filters: Mapping[int, BloomFilter] = field(default_factory=dict)  # by field id
+    bloom_filter_max_bytes: int = MIB
+    row_lineage: bool = False
+    memory_bytes: int = 512 * MIB
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Entries of one leaf column as Parquet counts them: an empty or missing list is one null entry."""
+
+    values: int
+    nulls: int
+    nans: int | None  # None for types without NaN
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file that was written, with exact metrics from its own footer (NaN counted as rows went in)."""
+
+    rows: int
+    size_bytes: int
+    row_groups: int
+    split_offsets: tuple[int, ...]
+    metrics: Mapping[int, ColumnMetrics]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The outputs, where each input row went, and what was counted while streaming, by field id."""
+
+    outputs: tuple[Output, ...]
+    rows_read: int
+    rows_dropped: int
+    kept: Mapping[int, Counts]
+    dropped: Mapping[int, Counts]
+    positions: PositionMap

@@ -1,0 +1,159 @@
+"""Reads inputs in batches, ahead of their use, within a memory budget and with few requests.
+
+A small file is one request. A large one is its tail and then one request per window of row groups; only a row group larger than
+the window is read in pieces, column by column. `rewriting` is the one caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.core.units import KIB, MIB
+from neve.kernels.arrow.layout import Layout, Layouts
+from neve.kernels.arrow.model import ArrowInput, RefusedError
+from neve.kernels.arrow.windows import Window, WindowedFile
+from neve.kernels.faults import CorruptFileError
+from neve.kernels.prefetch import Range, opening_range, read_ahead
+
+_LEAST_BUFFER_BYTES = 64 * KIB
+_BATCH_BYTES = 24 * MIB
+_CAUTIOUS_ROWS = 4096
+_ENCRYPTED = b"PARE"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one input, as the file has them: where they start there, and the stored bytes that they took."""
+
+    rows: pa.RecordBatch
+    start: int
+    stored_bytes: float
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One input with its footer read."""
+
+    index: int
+    layout: Layout
+    metadata: pq.FileMetaData
+    batches: Iterator[Batch]
+
+
+class Reader:
+    """Opens inputs one after another while the next ones are on their way."""
+
+    def __init__(self, inputs: Sequence[ArrowInput], layouts: Layouts, memory_bytes: int) -> None:
+        self._inputs = inputs
+        self._layouts = layouts
+        self._window_bytes = memory_bytes // 8
+
+    def __iter__(self) -> Generator[Opened]:
+        wanted = [opening_range(given.source, whole_bytes=self._window_bytes) for given in self._inputs]
+        with closing(read_ahead(wanted, ahead_bytes=self._window_bytes)) as openings:
+            for index, (asked, data) in enumerate(zip(wanted, openings, strict=True)):
+                yield self._open(index, Window(asked.offset, pa.py_buffer(data)))
+
+    def _open(self, index: int, first: Window) -> Opened:
+        given = self._inputs[index]
+        if first.data.size >= 4 and bytes(first.data.slice(first.data.size - 4)) == _ENCRYPTED:
+            raise RefusedError(f"Cannot read {given.source.path}: it is encrypted", hint="The spark kernel can, with the keys.")
+        try:
+            tail = _whole_footer(given, first)
+            metadata = pq.read_metadata(pa.BufferReader(tail.data))
+            layout = self._layouts.of(metadata)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _corrupt(given, error) from error
+        if metadata.num_rows != given.records:
+            raise CorruptFileError(given.source.path, f"it holds {metadata.num_rows} rows, the table says {given.records}")
+        return Opened(index, layout, metadata, self._batches(given, tail, metadata, layout))
+
+    def _batches(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
+        try:
+            yield from self._decode(given, tail, metadata, layout)
+        except (pa.ArrowException, OSError) as error:
+            raise _corrupt(given, error) from error
+
+    def _decode(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
+        whole = tail.start == 0
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        extents = [] if whole else [_extent(group, layout.leaves) for group in groups]
+        streamed = any(stop - start > self._window_bytes for start, stop in extents)
+        view = None if whole else WindowedFile(given.source, tail)
+        handle: Any = pa.BufferReader(tail.data) if view is None else pa.PythonFile(view, mode="r")
+        buffer_bytes = max(self._window_bytes // max(len(layout.leaves), 1), _LEAST_BUFFER_BYTES) if streamed else 0
+        file = layout.open(handle, metadata, buffer_bytes)
+        if view is None or streamed:
+            spans = [list(range(len(groups)))]
+            windows: Iterator[None] = iter([None])
+        else:
+            spans = _spans(extents, self._window_bytes)
+            windows = self._shown(given, view, [(extents[s[0]][0], extents[s[-1]][1]) for s in spans])
+        start = 0
+        for span, _ in zip(spans, windows, strict=True):
+            for i in span:
+                yield from _row_group(file, i, groups[i], layout, start)
+                start += groups[i].num_rows
+
+    def _shown(self, given: ArrowInput, view: WindowedFile, extents: Sequence[tuple[int, int]]) -> Generator[None]:
+        """Shows one window after another, the next one being fetched meanwhile."""
+        wanted = [Range(given.source, start, stop - start) for start, stop in extents]
+        with closing(read_ahead(wanted, ahead_bytes=2 * self._window_bytes)) as windows:
+            for asked, data in zip(wanted, windows, strict=True):
+                view.show(Window(asked.offset, pa.py_buffer(data)))
+                yield None
+                view.hide()
+
+
+def _whole_footer(given: ArrowInput, first: Window) -> Window:
+    length = int.from_bytes(bytes(first.data.slice(max(first.data.size - 8, 0), 4)), "little") + 8
+    if length <= first.data.size or length > given.source.size_bytes:
+        return first
+    start = given.source.size_bytes - length
+    return Window(start, pa.py_buffer(given.source.read_at(start, length)))
+
+
+def _row_group(file: Any, index: int, group: pq.RowGroupMetaData, layout: Layout, start: int) -> Iterator[Batch]:
+    if not group.num_rows:
+        return
+    stored = sum(group.column(i).total_compressed_size for i in layout.leaves) / group.num_rows
+    rows = layout.batch_rows(group, _BATCH_BYTES, _CAUTIOUS_ROWS)
+    # Columns by number: by name, one called `a.b` and the field b of a struct a would be the same.
+    for batch in file.reader.iter_batches(rows, [index], column_indices=layout.leaves, use_threads=False):
+        layout.learn(batch)
+        yield Batch(batch, start, stored * batch.num_rows)
+        start += batch.num_rows
+
+
+def _extent(group: pq.RowGroupMetaData, leaves: Sequence[int]) -> tuple[int, int]:
+    """From the first to the last byte of a row group that is read."""
+    starts, stops = [], []
+    for i in leaves:
+        column = group.column(i)
+        offset = column.data_page_offset
+        if column.has_dictionary_page and column.dictionary_page_offset:
+            offset = min(offset, column.dictionary_page_offset)
+        starts.append(offset)
+        stops.append(offset + column.total_compressed_size)
+    return min(starts), max(stops)
+
+
+def _spans(extents: Sequence[tuple[int, int]], limit: int) -> list[list[int]]:
+    """Neighbouring row groups that fit one window."""
+    spans: list[list[int]] = []
+    for i, (_, stop) in enumerate(extents):
+        if spans and stop - extents[spans[-1][0]][0] <= limit:
+            spans[-1].append(i)
+        else:
+            spans.append([i])
+    return spans
+
+
+def _corrupt(given: ArrowInput, error: Exception) -> CorruptFileError:
+    return CorruptFileError(given.source.path, str(error).splitlines()[0] if str(error) else type(error).__name__)
