@@ -4,7 +4,7 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
-.PHONY: help setup demo test test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
+.PHONY: help setup demo test soak test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null || \
@@ -13,17 +13,20 @@ help: ## List the targets
 setup: ## Make .venv as uv.lock says (done by every other target)
 	@scripts/setup
 
-demo: setup ## Write bad tables into ./demo-warehouse and look at them
+demo: setup ## Write bad tables into ./demo-warehouse, look at them, and compact some
 	@.venv/bin/neve demo
 
 test: setup ## Run all tests; servers that cannot be had are skipped with the reason
-	@$(PYTEST)
+	@$(PYTEST) -m "not slow"
+
+soak: setup ## Run the long tests: kills at every stage, stress, faults
+	@$(PYTEST) -m slow
 
 test-quick: setup ## Run the tests that start neither Spark nor a server
-	@$(PYTEST) -m "not spark and not stack"
+	@$(PYTEST) -m "not spark and not stack and not slow"
 
 test-stack: setup ## Run only the tests against real servers
-	@$(PYTEST) -m stack
+	@$(PYTEST) -m "stack and not slow"
 
 test-spark35: setup ## Run the Spark tests on PySpark 3.5, in .venv35
 	@scripts/spark35.sh

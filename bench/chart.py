@@ -117,3 +117,32 @@ def _text(
     extra = f' transform="{turn}"' if turn else ""
     look = f"{STYLE};font-weight:{weight};font-size:{size}px"
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" style="{look}"{extra}>{escape(words)}</text>'
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Horizontal bars in groups, one panel per group with its own scale, since groups differ by orders of magnitude."""
+
+    title: str
+    unit: str
+    groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]
+
+    def svg(self) -> str:
+        """The whole document."""
+        parts, y = [_text(LEFT - 50, 24, self.title, weight="bold", size=14)], TOP + 10
+        for name, bars in self.groups:
+            parts.append(_text(LEFT - 50, y, name, weight="bold"))
+            for n, (label, value) in enumerate(bars):
+                parts += self._bar(y + 10 + 22 * n, label, value, value / max(v for _, v in bars), COLOURS[n % len(COLOURS)])
+            y += 22 * len(bars) + 36
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}">'
+        return "\n".join([head, f'<rect width="{WIDTH}" height="{y}" fill="#fff"/>', *parts, "</svg>", ""])
+
+    def _bar(self, y: float, label: str, value: float, share: float, colour: str) -> list[str]:
+        left = LEFT + 110
+        width = max(1.0, share * (WIDTH - left - 110))
+        return [
+            _text(left - 8, y + 12, label, anchor="end"),
+            f'<rect x="{left}" y="{y:.1f}" width="{width:.1f}" height="16" fill="{colour}"/>',
+            _text(left + width + 6, y + 12, f"{value:.2f} {self.unit}"),
+        ]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from neve.core.depth import Depth
@@ -18,16 +19,21 @@ from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
+    from neve.core.advice import Advice
     from neve.core.inspection import Inspection
+    from neve.core.journal import JournaledRun
     from neve.core.model import TableName, TableState
     from neve.core.plan import Plan
     from neve.core.record import RunRecord
+    from neve.core.statistics import Report
     from neve.doctor import Check, RemoteClock
     from neve.engines.spark.session import SparkOptions
     from neve.flow.plan import Request
-    from neve.ports import Clock, Progress, Records, TableReader
+    from neve.ports import Clock, Progress, TableReader
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
+    from neve.state import StateStore
+    from neve.state.rows import Run
 
 
 class SystemClock:
@@ -80,8 +86,11 @@ class Neve:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._resources.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        # The session turns Spark's errors into ours while the JVM still lives: afterwards nobody could read them.
+        return self._resources.__exit__(kind, error, trace)
 
     def inspect(
         self, table: str, *, depth: Depth = Depth.FILES, sample: int = 0, progress: Progress | None = None
@@ -102,34 +111,93 @@ class Neve:
 
     def compact(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> RunRecord:
         """Plans and carries out a compaction; the table reads the same rows at every moment."""
+        from neve.flow import run
+        from neve.state import StateStore
+
+        state, planned = self._plan(table, request, progress)
+        if not len(planned.groups):
+            return run.nothing_to_do(planned, clock=self._clock)
+        with StateStore.open(self._state_url) as store:
+            record = run.compact(planned, **self._tools(planned), specs=state.specs, progress=progress, journal=store)
+            self._keep(store, record, planned)
+        return record
+
+    def unfinished(self) -> tuple[JournaledRun, ...]:
+        """Runs that were begun and never ended."""
+        return self._records.unfinished() if self._records is not None else ()
+
+    def resume(self, journalled: JournaledRun, *, progress: Progress | None = None) -> RunRecord:
+        """Takes a run up where it stopped: what was written is committed if it still holds, the rest is done again."""
+        from neve.flow import run
+        from neve.state import StateStore
+
+        specs = self._reader(str(journalled.plan.table)).state().specs
+        with StateStore.open(self._state_url) as store:
+            record = run.resume(journalled, **self._tools(journalled.plan), specs=specs, progress=progress, journal=store)
+            self._keep(store, record, journalled.plan)
+        return record
+
+    def _tools(self, planned: Plan) -> dict[str, Any]:
+        """What the flow needs to carry a plan out on this table."""
         from neve.engines.spark.bridge import TableBridge
         from neve.engines.spark.rewrite import SparkEngine
         from neve.engines.spark.spark_kernel import SparkKernel
-        from neve.flow import run
 
-        state, planned = self._plan(table, request, progress)
-        name: TableName = planned.table
-        if not len(planned.groups) or planned.snapshot_id is None:
-            return run.nothing_to_do(planned, clock=self._clock)
-        self._refuse_commits(name.catalog)
-        bridge = TableBridge(self.spark, name)
-        engine = SparkEngine(
-            self.spark,
-            SparkKernel(self.spark, bridge, planned.snapshot_id),
-            self._task_storage(name.catalog),
-            max_parallelism=planned.policy.max_parallelism,
-        )
-        record = run.compact(
-            planned,
-            writer=bridge,
-            engine=engine,
-            specs=state.specs,
-            clock=self._clock,
-            sleep=time.sleep,
-            progress=progress,
-        )
-        self._keep(record, planned)
-        return record
+        catalog = planned.table.catalog
+        self._refuse_commits(catalog)
+        bridge = TableBridge(self.spark, planned.table)
+        kernel = SparkKernel(self.spark, bridge, planned.snapshot_id or 0)
+        parallelism = planned.policy.max_parallelism
+        engine = SparkEngine(self.spark, kernel, self._task_storage(catalog), max_parallelism=parallelism)
+        return {"writer": bridge, "engine": engine, "clock": self._clock, "sleep": time.sleep}
+
+    def report(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> Report:
+        """A compaction with a look at the table on either side of it."""
+        from neve.core.statistics import Report
+
+        before = self.inspect(table)
+        record = self.compact(table, request=request, progress=progress)
+        if self._records is None:
+            # The run may have made the state store; the second look must not go by the memory that there was none.
+            del self._records
+        return Report.of(record, before, self.inspect(table) if record.groups else before)
+
+    def advise(self, table: str, *, every: int | None = None) -> Advice:
+        """Whether a compaction is worth it; the files are looked at only after every so many commits, else one catalog call."""
+        from neve.core.advice import advise, is_due, not_looked
+        from neve.flow import inspect, plan
+
+        reader = self._reader(table)
+        state = inspect.read(reader, Depth.SUMMARY)
+        policy, _ = self._loaded.policy(state.properties)
+        interval = every or policy.check_interval_writes
+        if not policy.advise:
+            return not_looked(str(state.name), "advise is off")
+        if not is_due(state, interval):
+            return not_looked(str(state.name), f"looked at every {interval} commits")
+        state, now = inspect.read(reader, Depth.FILES), self._clock.now_ms()
+        memory = inspect.Memory.of(self._records, state.uuid)
+        looked = inspect.examine(state, policy, now_ms=now, memory=memory)
+        return advise(plan.plan(state, policy, now_ms=now, memory=memory), looked.small_files or 0)
+
+    def runs(self, table: str | None = None, *, limit: int = 100) -> tuple[Run, ...]:
+        """Runs that were recorded, newest first."""
+        uuid = None if table is None else self._reader(table).state().uuid
+        return () if self._records is None else self._records.runs(uuid, limit=limit)
+
+    def run(self, run_id: str) -> Run:
+        """One run, by its id or by how that begins."""
+        store = self._records
+        exact = store.run(run_id) if store is not None else None
+        known = store.runs(limit=_RUNS_SEARCHED) if store is not None and exact is None else ()
+        found = [exact] if exact else [run for run in known if run.run_id.startswith(run_id)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint="neve runs lists them.")
+        some = ", ".join(run.run_id for run in found[:3])
+        message = f"Cannot choose run {run_id!r}: {len(found)} runs begin so ({some})"
+        raise BadRequestError(message, hint="Write more of the id.")
 
     def _plan(self, table: str, request: Request | None, progress: Progress | None) -> tuple[TableState, Plan]:
         from neve.flow import inspect, plan
@@ -154,13 +222,11 @@ class Neve:
         properties = pyiceberg_properties(self._described[catalog], self._environ)
         return {key: value for key, value in properties.items() if key.startswith(("s3.", "gcs.", "adls.", "hdfs."))}
 
-    def _keep(self, record: RunRecord, planned: Plan) -> None:
+    def _keep(self, store: StateStore, record: RunRecord, planned: Plan) -> None:
         """Remembers the run, so that the next look knows what was compacted when, and how its files are cut."""
         from neve.flow.record import keep
-        from neve.state import StateStore
 
-        with StateStore.open(self._state_url) as store:
-            keep(store, record, planned)
+        keep(store, record, planned)
 
     def tables(self, namespace: str | None = None) -> Iterator[TableName]:
         """Tables of the default catalog; `namespace` may begin with the name of another."""
@@ -295,7 +361,7 @@ class Neve:
         return self._settings.state.database.reveal(self._environ)
 
     @cached_property
-    def _records(self) -> Records | None:
+    def _records(self) -> StateStore | None:
         from neve.state import StateStore
 
         store = StateStore.open_existing(self._state_url)
@@ -303,3 +369,5 @@ class Neve:
 
 
 _NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."
+_RUNS_SEARCHED = 1_000
+"""How far back a run is found by the beginning of its id; a whole id is always found."""

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from neve.core.files import FileColumns, Partition
+from neve.core.journal import JournaledRun
 from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import Manifest, TableName, TableState
+from neve.core.record import GroupState
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 
 
@@ -70,6 +72,10 @@ class TableWriter(Protocol):
         """The branch's snapshot."""
         ...
 
+    def knows(self, snapshot_id: int) -> bool:
+        """Whether the snapshot is there, or has been expired."""
+        ...
+
     def shape(self) -> dict[str, int]:
         """What must not change between plan and commit, by name."""
         ...
@@ -117,6 +123,26 @@ class Engine(Protocol):
 
     def discard(self, paths: Iterable[str]) -> None:
         """Removes files that were written and never committed."""
+        ...
+
+    def leftovers(self, prefixes: Iterable[str]) -> list[str]:
+        """Files whose names begin so: what an order that never reported may have written."""
+        ...
+
+
+class Journal(Protocol):
+    """Where a run writes down how far it has come (the state store's journal)."""
+
+    def begin(self, run: JournaledRun) -> None:
+        """Writes the plan and its groups down, before any work."""
+        ...
+
+    def written(self, run_id: str, results: Iterable[WorkResult]) -> None:
+        """Notes that these groups' files exist."""
+        ...
+
+    def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:
+        """Notes what became of these groups."""
         ...
 
 

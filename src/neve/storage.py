@@ -7,9 +7,9 @@ have to ignore, so that such a group goes to Spark instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlparse
 
 from neve.errors import AccessDeniedError, BadRequestError, NeveError, StorageError
 from neve.kernels.streams import LocalSink, LocalSource, Sink, Source
@@ -41,7 +41,7 @@ class Storage:
         self._properties = dict(properties)
 
     def source(self, location: str, size_bytes: int) -> Source:
-        """A file to read; its size is known from metadata, so that none is asked for."""
+        """A file to read, of this size."""
         if _is_local(location):
             return LocalSource(_local_path(location))
         return _RemoteSource(self._filesystem(location), _key(location), location, size_bytes)
@@ -52,7 +52,8 @@ class Storage:
             from pathlib import Path
 
             path = Path(_local_path(location))
-            path.parent.mkdir(parents=True, exist_ok=True)
+            with _translated(location, "create"):
+                path.parent.mkdir(parents=True, exist_ok=True)
             return LocalSink(path)
         return _RemoteSink(self._filesystem(location), _key(location), location)
 
@@ -61,13 +62,28 @@ class Storage:
         if _is_local(location):
             from pathlib import Path
 
-            Path(_local_path(location)).unlink(missing_ok=True)
+            with _translated(location, "delete"):
+                Path(_local_path(location)).unlink(missing_ok=True)
             return
-        with _translated(location, "delete"):
+        with _translated(location, "delete"), suppress(FileNotFoundError):
             self._filesystem(location).delete_file(_key(location))
 
+    def begins_with(self, prefix: str) -> list[str]:
+        """The files whose location begins so."""
+        directory, _, name = prefix.rpartition("/")
+        if _is_local(prefix):
+            from pathlib import Path
+
+            found = Path(_local_path(directory)).glob(f"*{name}*")
+            return [f"{directory}/{path.name}" for path in found if path.name.lstrip(".").startswith(name)]
+        from pyarrow.fs import FileSelector
+
+        with _translated(directory, "list"):
+            entries = self._filesystem(prefix).get_file_info(FileSelector(_key(directory), allow_not_found=True))
+        return [f"{directory}/{entry.base_name}" for entry in entries if entry.base_name.startswith(name)]
+
     def _filesystem(self, location: str) -> Any:
-        kind = urlparse(location).scheme
+        kind = location.partition("://")[0]
         if kind in ("s3", "s3a", "s3n"):
             return self._s3
         raise BadRequestError(f"Cannot open {location}: storage {kind} is not read by tasks", hint="Use the spark kernel.")
@@ -88,12 +104,13 @@ def _is_local(location: str) -> bool:
 
 
 def _local_path(location: str) -> str:
-    return urlparse(location).path if location.startswith("file:") else location
+    """A location is no URL: Iceberg escapes nothing in it, so `#`, `?` and `%` stand for themselves."""
+    path = location.removeprefix("file:")
+    return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path
 
 
 def _key(location: str) -> str:
-    parsed = urlparse(location)
-    return f"{parsed.netloc}{parsed.path}"
+    return location.partition("://")[2]
 
 
 class _RemoteSource:
@@ -104,17 +121,16 @@ class _RemoteSource:
         self._key = key
 
     def read_at(self, offset: int, length: int) -> bytes:
-        with _translated(self.path, "read"), self._open() as file:
-            data = bytes(file.read_at(length, offset))
+        with _translated(self.path, "read"):
+            data = bytes(self._file.read_at(length, offset))
         if len(data) != length:
             raise StorageError(f"Cannot read {self.path}: it ended after {offset + len(data)} bytes")
         return data
 
-    def _open(self) -> Any:
-        from pyarrow.fs import FileInfo, FileType
-
-        # With its size given, opening asks the store nothing.
-        return self._filesystem.open_input_file(FileInfo(self._key, type=FileType.File, size=self.size_bytes))
+    @cached_property
+    def _file(self) -> Any:
+        """Opened once, as opening costs a request for the size; it holds no connection, and threads may share it."""
+        return self._filesystem.open_input_file(self._key)
 
 
 class _RemoteSink:

@@ -603,7 +603,7 @@ def assert_never_silently_wrong(*files: bytes) -> bool:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_flipped_bits_in_a_footer_never_give_a_wrong_copy(seed: int) -> None:
-    random_ = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    random_ = random.Random(seed)
     options: dict[str, Any] = [{}, {"write_page_index": True, **BLOOM}, {"row_group_size": 40}][seed % 3]
     good = make_file(store_schema=seed > 2, **options)
     raw = raw_footer(good)
@@ -620,7 +620,7 @@ def test_flipped_bits_in_a_footer_never_give_a_wrong_copy(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_flipped_bits_in_page_indexes_never_give_a_wrong_copy(seed: int) -> None:
-    random_ = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    random_ = random.Random(seed)
     good = make_file(write_page_index=True, data_page_size=64, write_batch_size=8, **BLOOM)
     described = footers_of(good)[0]
     start, end = described.groups[0].end, described.data_end
@@ -645,7 +645,7 @@ def test_a_small_file_takes_one_request_and_one_more_when_its_footer_was_read_fi
 
 def large_file(mebibytes: int) -> bytes:
     """A file of about this size, of rows that do not compress."""
-    values = random.Random(1).randbytes(mebibytes * 1024 * 1024 - 300_000)  # noqa: S311 - repeatable on purpose
+    values = random.Random(1).randbytes(mebibytes * 1024 * 1024 - 300_000)
     column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(1024), len(values) // 1024, [None, pa.py_buffer(values)])
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False, "row_group_size": 8192}
     return make_file(pa.table({"payload": column}), write_page_index=True, **options)

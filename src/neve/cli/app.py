@@ -11,18 +11,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neve.cli import config
+from neve.cli import config, runs
 from neve.cli.command import CONTEXT, examples
+from neve.cli.compact import compact
 from neve.cli.demo import demo
 from neve.cli.doctor import doctor
 from neve.cli.failures import USAGE_ERROR, error_json
 from neve.cli.inspect import InspectCommand, inspect
-from neve.cli.options import Shared, shared_parameters
+from neve.cli.options import KnobCommand, Shared, shared_parameters
+from neve.cli.plan import plan
+from neve.cli.resume import resume
 from neve.cli.tables import tables
 
 EPILOG = "\n\n".join(
     [
-        examples("neve demo", "neve inspect db.events --warehouse ./demo-warehouse", "neve doctor"),
+        examples("neve demo", "neve inspect db.events --warehouse ./demo-warehouse", "neve compact db.events", "neve doctor"),
         "[bold]Exit codes[/bold]\n0 done or nothing to do, 1 failed, 2 bad request, 3 partly done, 130 interrupted",
     ]
 )
@@ -97,6 +100,25 @@ app.command(
         "neve inspect db.events --target-file-size '512 MB' --sample 50",
     ),
 )(inspect)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve plan db.events",
+        "neve plan db.events --partition 'day=2025-01-*' --tier major",
+        "neve plan db.events --max-cost 10 --json | jq .price.money",
+    ),
+)(plan)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve compact db.events",
+        "neve compact db.events --dry-run",
+        "neve compact db.events --tier minor --target-file-size '256 MB' --max-files 5000",
+        "neve compact db.events --force --json | jq .stats",
+    ),
+)(compact)
+app.add_typer(runs.app, name="runs")
+app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)
 app.command(epilog=examples("neve tables", "neve tables db --catalog prod"))(tables)
 app.add_typer(config.app, name="config")
 app.command(epilog=examples("neve doctor", "neve doctor --spark"))(doctor)

@@ -1,4 +1,4 @@
-"""`neve demo`: a warehouse of believable bad tables in a local directory, and a first look at each of them."""
+"""`neve demo`: a warehouse of believable bad tables in a local directory, a look at each, and a compaction of some."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from neve.errors import BadRequestError, NeveError
 if TYPE_CHECKING:
     from neve.compose import Neve
     from neve.core.inspection import Inspection
+    from neve.render.demo import Compaction
     from neve.samples import Sample
 
 DEFAULT_DIRECTORY = "demo-warehouse"
@@ -31,10 +32,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Reuse the tables of an earlier demo if it was finished.")] = False,
     spark: Annotated[bool, typer.Option(help="Also write the samples that need Spark, if it is installed.")] = True,
 ) -> None:
-    """Write sample tables into ./demo-warehouse (or --warehouse DIR) and show what hurts in them.
+    """Write sample tables into ./demo-warehouse (or --warehouse DIR), show what hurts in them, and compact two.
 
-    Needs nothing else running. A directory that is not a demo warehouse is left alone. Leaves with exit code 3 if
-    some of the samples could not be written.
+    Needs nothing else running; without Spark nothing is compacted. A directory that is not a demo warehouse is left
+    alone. Leaves with exit code 3 if some of the samples could not be written or compacted.
     """
     directory = DemoDirectory(_local_path(call.shared.warehouse))
     samples = _chosen(with_spark=spark)
@@ -44,7 +45,9 @@ def demo(
     with call.neve(warehouse=str(directory.path), create_warehouse=True) as neve:
         failures = [] if reuse else _write(call, neve, directory, samples)
         inspections = _look(call, neve, directory.finished())
-    call.output.demo(str(directory.path), inspections, failures, next_steps=_next_steps(directory.path, inspections))
+        compactions = _compact(call, neve, directory.finished(), failures) if _usable(spark) and not failures else []
+    steps = _next_steps(directory.path, inspections, compactions)
+    call.output.demo(str(directory.path), inspections, compactions, failures, next_steps=steps)
     if failures:
         raise typer.Exit(PARTLY_DONE)
 
@@ -60,8 +63,12 @@ def _local_path(warehouse: str | None) -> Path:
 def _chosen(*, with_spark: bool) -> list[Sample]:
     from neve.samples import SAMPLES
 
-    usable = with_spark and find_spec("pyspark") is not None
+    usable = _usable(with_spark)
     return [sample for sample in SAMPLES.values() if usable or not sample.needs_spark]
+
+
+def _usable(wanted: bool) -> bool:
+    return wanted and find_spec("pyspark") is not None
 
 
 def _write(call: Call, neve: Neve, directory: DemoDirectory, samples: list[Sample]) -> list[str]:
@@ -100,13 +107,31 @@ def _look(call: Call, neve: Neve, names: frozenset[str]) -> list[Inspection]:
         return looks
 
 
-def _next_steps(directory: Path, inspections: list[Inspection]) -> list[str]:
-    if not inspections:
+def _compact(call: Call, neve: Neve, names: frozenset[str], failures: list[str]) -> list[Compaction]:
+    """Compacts some of the tables; what goes wrong is added to the failures."""
+    from neve.cli.demo_compaction import compact_some
+
+    done: list[Compaction] = []
+    try:
+        for compaction in compact_some(call, neve, NAMESPACE, names):
+            done.append(compaction)
+            failures += compaction.complaints
+    except NeveError as error:
+        failures.append(f"Not compacted: {error}" + (f" ({error.hint})" if error.hint else ""))
+    return done
+
+
+def _next_steps(directory: Path, inspections: list[Inspection], compactions: list[Compaction]) -> list[str]:
+    done = {compaction.report.run.table for compaction in compactions}
+    sick = [inspection for inspection in inspections if inspection.table not in done]
+    if not sick:
         return ["neve doctor"]
-    sickest = min(inspections, key=lambda i: (i.health.score, i.table)).table
+    sickest = min(sick, key=lambda i: (i.health.score, i.table)).table
     option = f"--warehouse {shlex.quote(str(directory))}"
     return [
         f"neve inspect {sickest} {option} --html table.html",
-        f"neve tables {option}",
+        f"neve plan {sickest} {option}",
+        f"neve compact {sickest} {option}",
+        f"neve runs {option}",
         "neve doctor",
     ]

@@ -118,6 +118,8 @@ KNOBS = "neve.knobs"
 """Where a context keeps the knobs that were set, by their keys."""
 
 _KNOB_PREFIX = "knob_"
+_SPELLINGS = {"small-file-threshold": ("--min-file-size",)}
+"""Knobs that go by another name elsewhere, by their keys."""
 _METAVARS = {"size": "SIZE", "duration": "TIME", "ratio": "0..1", "yes/no": "YES|NO", "name": "NAME"}
 
 
@@ -155,7 +157,8 @@ def _knob_options() -> list[Any]:
 
 def _knob_parameter(key: str, unit: str, why: str) -> Parameter:
     metavar = _METAVARS.get(unit, "N")
-    option = typer.Option(f"--{key}", metavar=metavar, help=why, rich_help_panel=POLICY, show_default=False)
+    names = (f"--{key}", *_SPELLINGS.get(key, ()))
+    option = typer.Option(*names, metavar=metavar, help=why, rich_help_panel=POLICY, show_default=False)
     name = _KNOB_PREFIX + key.replace("-", "_")
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
 

@@ -14,7 +14,11 @@ from neve.render.phrases import printable
 if TYPE_CHECKING:
     from neve.core.inspection import Inspection
     from neve.core.model import TableName
+    from neve.core.plan import Plan
+    from neve.core.statistics import Report
+    from neve.render.demo import Compaction
     from neve.render.listings import CheckRow, SettingRow
+    from neve.render.runs import RunRow
 
 SCHEMA_VERSION = 1
 
@@ -24,6 +28,22 @@ class Output(Protocol):
 
     def inspection(self, inspection: Inspection, *, partitions: int) -> None:
         """A look at one table; the text shows at most so many partitions."""
+        ...
+
+    def plan(self, plan: Plan, *, groups: int) -> None:
+        """What a compaction would do; the text shows at most so many groups."""
+        ...
+
+    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:
+        """A run that has just ended, with the table before and after it."""
+        ...
+
+    def runs(self, rows: Sequence[RunRow]) -> None:
+        """Runs, newest first."""
+        ...
+
+    def run(self, row: RunRow) -> None:
+        """One run from the state store."""
         ...
 
     def tables(self, names: Iterable[TableName]) -> None:
@@ -43,9 +63,15 @@ class Output(Protocol):
         ...
 
     def demo(
-        self, warehouse: str, inspections: Sequence[Inspection], failures: Sequence[str], *, next_steps: Sequence[str]
+        self,
+        warehouse: str,
+        inspections: Sequence[Inspection],
+        compactions: Sequence[Compaction],
+        failures: Sequence[str],
+        *,
+        next_steps: Sequence[str],
     ) -> None:
-        """The sample tables, the sickest in full."""
+        """The sample tables, the sickest in full, and what compacting some of them was good for."""
         ...
 
 
@@ -60,6 +86,33 @@ class TextOutput:
         from neve.render.text import inspection_text
 
         self._console.print(inspection_text(inspection, partitions=partitions))
+
+    def plan(self, plan: Plan, *, groups: int) -> None:
+        """The whole page."""
+        from neve.render.plan import plan_text
+
+        self._console.print(plan_text(plan, groups=groups))
+
+    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:
+        """The whole page, and what to type next."""
+        from neve.render.run import report_text
+
+        self._console.print(report_text(report))
+        self._steps("Next", next_steps)
+
+    def runs(self, rows: Sequence[RunRow]) -> None:
+        """One line each."""
+        from neve.render.runs import runs_text
+
+        self._console.print(runs_text(rows))
+
+    def run(self, row: RunRow) -> None:
+        """The whole page, if there is a record."""
+        from neve.core.record import RunRecord
+        from neve.render.run import record_text
+        from neve.render.runs import run_row_text
+
+        self._console.print(record_text(RunRecord.model_validate(row.record)) if row.record else run_row_text(row))
 
     def tables(self, names: Iterable[TableName]) -> None:
         """One name per line, never wrapped: the lines are for pipes."""
@@ -83,19 +136,33 @@ class TextOutput:
         self._console.print(checks_text(checks))
 
     def demo(
-        self, warehouse: str, inspections: Sequence[Inspection], failures: Sequence[str], *, next_steps: Sequence[str]
+        self,
+        warehouse: str,
+        inspections: Sequence[Inspection],
+        compactions: Sequence[Compaction],
+        failures: Sequence[str],
+        *,
+        next_steps: Sequence[str],
     ) -> None:
-        """The sickest table in full, then all of them ranked, then what to type next."""
+        """The sickest table in full, then all of them ranked, then the compactions, then what to type next."""
         from neve.render.listings import ranking_text
 
         if inspections:
             self.inspection(min(inspections, key=lambda i: (i.health.score, i.table)), partitions=5)
             self._console.print(Text(f"\nAll sample tables in {printable(warehouse)}, the sickest first", style="bold"))
             self._console.print(ranking_text(inspections))
+        if compactions:
+            from neve.render.demo import compactions_text
+
+            self._console.print(compactions_text(compactions))
         for failure in failures:
             self._console.print(Text(printable(failure), style="red"))
-        self._console.print(Text("\nTry next", style="bold"))
-        for step in next_steps:
+        self._steps("Try next", next_steps)
+
+    def _steps(self, title: str, steps: Sequence[str]) -> None:
+        """Commands, never wrapped: they are to be copied."""
+        self._console.print(Text(f"\n{title}", style="bold"))
+        for step in steps:
             self._line(f"  {step}")
 
     def _line(self, text: str) -> None:
@@ -111,6 +178,25 @@ class JsonOutput:
     def inspection(self, inspection: Inspection, *, partitions: int) -> None:  # noqa: ARG002 - a program gets them all
         """The value itself."""
         self._stream.write(inspection.model_dump_json(indent=2) + "\n")
+
+    def plan(self, plan: Plan, *, groups: int) -> None:  # noqa: ARG002 - a program gets them all
+        """Groups with the paths of their files, and who is left alone."""
+        told = [{**group.model_dump(mode="json"), "files": plan.paths(group)} for group in plan.groups]
+        whole = plan.model_dump(mode="json", exclude={"groups", "files", "format_version"})
+        totals = {"input_files": plan.input_files, "output_files": plan.output_files, "price": plan.price.model_dump()}
+        self._document(**whole | {"table": str(plan.table), **totals, "groups": told})
+
+    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+        """The value itself."""
+        self._stream.write(report.model_dump_json(indent=2) + "\n")
+
+    def runs(self, rows: Sequence[RunRow]) -> None:
+        """Without the records, which may be long."""
+        self._document(runs=[_run_head(row) for row in rows])
+
+    def run(self, row: RunRow) -> None:
+        """With its record; None if it has not ended."""
+        self._document(**_run_head(row), run=row.record or None)
 
     def tables(self, names: Iterable[TableName]) -> None:
         """Full names, with their parts."""
@@ -131,11 +217,24 @@ class JsonOutput:
         self._document(ok=all(c["status"] != "fail" for c in told), checks=told)
 
     def demo(
-        self, warehouse: str, inspections: Sequence[Inspection], failures: Sequence[str], *, next_steps: Sequence[str]
+        self,
+        warehouse: str,
+        inspections: Sequence[Inspection],
+        compactions: Sequence[Compaction],
+        failures: Sequence[str],
+        *,
+        next_steps: Sequence[str],
     ) -> None:
-        """Every look that was taken."""
+        """Every look that was taken, every run and every query."""
         looks = [inspection.model_dump(mode="json") for inspection in inspections]
-        self._document(warehouse=warehouse, inspections=looks, failures=list(failures), next_steps=list(next_steps))
+        runs = [{**c.report.model_dump(mode="json"), "queries": [vars(q) for q in c.queries]} for c in compactions]
+        told = {"inspections": looks, "compactions": runs, "failures": list(failures), "next_steps": list(next_steps)}
+        self._document(warehouse=warehouse, **told)
 
     def _document(self, **content: Any) -> None:
         self._stream.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2, default=str) + "\n")
+
+
+def _run_head(row: RunRow) -> dict[str, Any]:
+    moments = {"started_ms": row.started_ms, "finished_ms": row.finished_ms}
+    return {"run_id": row.run_id, "table": row.table_name, "kind": row.kind, **moments, "outcome": row.outcome}

@@ -45,6 +45,8 @@ def judge(
     if gone:
         return Verdict(Fate.SUPERSEDED, f"{len(gone)} of {len(inputs)} inputs are no longer live, such as {gone[0]}")
     for path, applied in inputs.items():
+        if applied - live[path].deletes:
+            return Verdict(Fate.REPLAN, f"deletes of {path} were rewritten or undone meanwhile")
         late = live[path].deletes - applied
         if not late:
             continue
@@ -66,6 +68,12 @@ def keeps_sequence_number(planned: Iterable[str], removed: Iterable[str], live: 
     if format_version < 2:
         return False
     return bool(set(planned) & set(live) - set(removed))
+
+
+def lost_deletes(removed: Mapping[DeleteKey, int], sequence_number: int) -> str | None:
+    """Whether a commit took deletes with it that came after its plan, in words; `removed` gives their sequence numbers."""
+    late = sorted(path for (path, _), number in removed.items() if number > sequence_number)
+    return f"it took {len(late)} deletes out of the table that are newer than its plan, such as {late[0]}" if late else None
 
 
 def changed_shape(planned: Mapping[str, int], now: Mapping[str, int]) -> str | None:

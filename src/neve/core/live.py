@@ -6,8 +6,8 @@ that spec, partition and every property we do not know of stay as they were.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from neve.core.metrics import ColumnMetrics
@@ -28,12 +28,17 @@ _BOUNDS = {"lower": "lower-bounds", "upper": "upper-bounds"}
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A snapshot on the way from the plan to the head."""
+    """A snapshot on the way from the plan to the head.
+
+    `removed_deletes` gives the delete files that it took out of the table, with their sequence numbers. It reads manifests, so
+    it is a question and not an answer: ask only where the summary says that some were removed.
+    """
 
     snapshot_id: int
     parent_id: int | None
     operation: str
     summary: Mapping[str, str]
+    removed_deletes: Callable[[], Mapping[DeleteKey, int]] = field(default=dict, compare=False)
 
 
 @dataclass(frozen=True)

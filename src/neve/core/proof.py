@@ -1,17 +1,22 @@
 """The proof that a rewrite changed no row, from counts alone: it never trusts the kernel that wrote. Pure.
 
-rows in minus rows dropped = rows out; values and nulls of every column add up; bounds of outputs lie within bounds of inputs;
-output paths are new and unique. Called by `flow.verify` before every commit; there is no way to turn it off.
+rows in minus rows dropped = rows out, none being dropped where no delete applies; values, nulls and NaN of every column add up;
+bounds of outputs lie within bounds of inputs; output paths are new and unique. Called by `flow.verify` before every commit;
+there is no way to turn it off.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from neve.core.metrics import ColumnMetrics, from_bytes
+from neve.core.metrics import ColumnMetrics, from_bytes, merge, truncate_lower, truncate_upper
 from neve.core.model import Frozen
 from neve.core.work import WorkResult
+
+_CUT = frozenset({"string", "binary"})
+"""Types whose bounds may be shorter than the values they bound."""
 
 
 class Check(Frozen):
@@ -46,11 +51,16 @@ def prove(
     input_metrics: Sequence[Mapping[int, ColumnMetrics]],
     kinds: Mapping[int, str],
     known_paths: Collection[str],
+    has_deletes: bool,
 ) -> Proof:
-    """The proof for one result; `input_metrics` are what the manifests say of the inputs, `kinds` types by field id."""
+    """The proof for one result; `input_metrics` are what the manifests say of the inputs, `kinds` types by field id.
+
+    `has_deletes` tells whether any delete is attached to an input: without one, a row that was dropped was lost.
+    """
     rows_out = sum(output.records for output in result.outputs)
     checks = [
         _equal("rows read", result.rows_read, input_records),
+        _rows_dropped(result.rows_dropped, has_deletes=has_deletes),
         _equal("rows written", rows_out, result.rows_read - result.rows_dropped),
         *_column_checks(result),
         *_manifest_checks(result, input_metrics),
@@ -62,6 +72,14 @@ def prove(
 
 def _equal(name: str, found: int, expected: int) -> Check:
     return Check(name=name, holds=found == expected, detail=f"{found:,}, expected {expected:,}")
+
+
+def _rows_dropped(dropped: int, *, has_deletes: bool) -> Check:
+    if has_deletes:
+        return Check(name="rows dropped", holds=dropped >= 0, detail=f"{dropped:,}")
+    return Check(
+        name="rows dropped", holds=not dropped, detail=f"{dropped:,}, expected none: no delete is attached to any input"
+    )
 
 
 def _column_checks(result: WorkResult) -> Iterable[Check]:
@@ -80,7 +98,7 @@ def _manifest_checks(result: WorkResult, inputs: Sequence[Mapping[int, ColumnMet
     """What the manifests said of the inputs against what was counted; a column that some input lacks cannot be compared."""
     if result.rows_dropped or not inputs:
         return
-    for what in ("values", "nulls"):
+    for what in ("values", "nulls", "nans"):
         wrong = []
         for field_id, counted in result.kept.items():
             said: list[Any] = [getattr(metrics.get(field_id), what, None) for metrics in inputs]
@@ -94,23 +112,39 @@ def _bound_checks(
     result: WorkResult, inputs: Sequence[Mapping[int, ColumnMetrics]], kinds: Mapping[int, str]
 ) -> Iterable[Check]:
     """Values compare as numbers do: writers may store a zero bound with either sign."""
-    wrong = []
+    wrong, limits = [], merge(inputs, kinds)
     for output in result.outputs:
         for field_id, metrics in output.metrics.items():
-            kind = kinds.get(field_id)
-            said = [m[field_id] for m in inputs if field_id in m]
-            if kind is None or len(said) != len(inputs) or not said:
+            if (said := limits.get(field_id)) is None:
                 continue
-            lowest = [from_bytes(kind, m.lower) for m in said if m.lower is not None]
-            highest = [from_bytes(kind, m.upper) for m in said if m.upper is not None]
-            if metrics.lower is not None and len(lowest) == len(said) and from_bytes(kind, metrics.lower) < min(lowest):
+            kind = kinds[field_id]
+            if metrics.lower is not None and said.lower is not None and _is_below(kind, metrics.lower, said.lower):
                 wrong.append(f"column {field_id} starts below every input")
-            if metrics.upper is not None and len(highest) == len(said) and from_bytes(kind, metrics.upper) > max(highest):
+            if metrics.upper is not None and said.upper is not None and _is_above(kind, metrics.upper, said.upper):
                 wrong.append(f"column {field_id} ends above every input")
     yield Check(name="bounds within inputs", holds=not wrong, detail="; ".join(wrong[:3]) or "within")
 
 
+def _is_below(kind: str, found: bytes, least: bytes) -> bool:
+    """A text that was cut short comes before the text it was cut from: the least possible is cut to the same length."""
+    if kind in _CUT:
+        least = truncate_lower(kind, least, _length(kind, found))
+    return bool(from_bytes(kind, found) < from_bytes(kind, least))
+
+
+def _is_above(kind: str, found: bytes, most: bytes) -> bool:
+    if kind in _CUT:
+        cut = truncate_upper(kind, most, _length(kind, found))
+        return cut is not None and found > cut
+    return bool(from_bytes(kind, found) > from_bytes(kind, most))
+
+
+def _length(kind: str, bound: bytes) -> int:
+    return len(bound.decode()) if kind == "string" else len(bound)
+
+
 def _paths_are_new(paths: Sequence[str], known: Collection[str]) -> Check:
-    taken = [path for path in paths if path in known]
-    detail = f"{taken[0]} is already part of the table" if taken else "each once, none known"
-    return Check(name="paths are new", holds=not taken and len(set(paths)) == len(paths), detail=detail)
+    taken = next((f"{path} is already part of the table" for path in paths if path in known), None)
+    twice = next((f"{path} was written twice" for path, times in Counter(paths).items() if times > 1), None)
+    wrong = taken or twice
+    return Check(name="paths are new", holds=wrong is None, detail=wrong or "each once, none known")

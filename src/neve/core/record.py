@@ -15,6 +15,7 @@ FORMAT_VERSION = 1
 class GroupState(StrEnum):
     """How far a group has come."""
 
+    PLANNED = "planned"  # nothing is known to be written
     WRITTEN = "written"  # its files exist, nobody sees them
     COMMITTED = "committed"
     SUPERSEDED = "superseded"  # others compacted its inputs meanwhile: not a failure
@@ -36,6 +37,7 @@ class GroupRecord(Frozen):
     """One group of a run."""
 
     group_id: int
+    partition: str = ""
     state: GroupState
     reason: str
     kernel: Kernel | None = None

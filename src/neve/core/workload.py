@@ -55,7 +55,7 @@ def _active(writes: Sequence[Snapshot], gap: float | None) -> tuple[WorkloadKind
     if gap is None or gap > BATCH_GAP_SECONDS:
         return WorkloadKind.BATCH, f"{count} appends, {'one only' if gap is None else format_seconds(gap) + ' apart'}"
     kind = WorkloadKind.STREAMING if gap <= STREAMING_GAP_SECONDS and count >= 3 else WorkloadKind.APPEND
-    return kind, f"{count} appends, {format_seconds(gap)} apart in the middle"
+    return kind, f"{count} appends, {format_seconds(gap)} apart (median)"
 
 
 def _median_gap(writes: Sequence[Snapshot]) -> float | None:

@@ -36,6 +36,7 @@ def proof_of(result: WorkResult, inputs: Sequence[LiveFile], schema: Mapping[str
         input_metrics=[file.metrics for file in inputs],
         kinds=leaf_kinds(schema),
         known_paths=known_paths,
+        has_deletes=any(file.deletes for file in inputs),
     )
 
 

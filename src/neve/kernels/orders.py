@@ -5,6 +5,7 @@ Outputs have new names, so that a second try or a speculative twin never meets t
 
 from __future__ import annotations
 
+import logging
 import resource
 import sys
 import time
@@ -13,10 +14,12 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from neve.core.plan_words import Kernel
-from neve.core.work import Counted, Metrics, OutputFile, WorkOrder, WorkResult
-from neve.errors import NeveError
+from neve.core.work import FORMAT_VERSION, Counted, Metrics, OutputFile, WorkOrder, WorkResult
+from neve.errors import BadRequestError, NeveError
 from neve.kernels.faults import CopyRefusedError
 from neve.kernels.streams import Sink, Source
+
+log = logging.getLogger(__name__)
 
 
 class Storage(Protocol):
@@ -54,12 +57,21 @@ class _Outputs:
         return self._storage.sink(self.paths[-1])
 
     def remove(self) -> None:
+        """What cannot be removed is left to orphan removal: the reason for giving up matters more."""
         for path in self.paths:
-            self._storage.delete(path)
+            try:
+                self._storage.delete(path)
+            except NeveError as error:
+                log.warning("left behind: %s", error)
 
 
 def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
     """The result of the first kernel that does not refuse."""
+    if order.format_version > FORMAT_VERSION:
+        raise BadRequestError(
+            f"Cannot run order {order.order_id}: its format version {order.format_version} is newer than {FORMAT_VERSION}",
+            hint="Run it with the release that made it.",
+        )
     began, cpu = time.monotonic(), time.process_time()
     refusals: list[str] = []
     for kernel in order.kernels:
@@ -162,7 +174,15 @@ def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, A
     return {"outputs": files, "rows_read": rewritten.rows_read, "rows_dropped": rewritten.rows_dropped, "kept": kept}
 
 
-_RUNNERS: dict[Kernel, Callable[[WorkOrder, Storage, _Outputs], dict[str, Any]]] = {Kernel.COPY: _copy, Kernel.ARROW: _arrow}
+def _spark(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, Any]:  # noqa: ARG001 - one shape for all
+    raise _Refused("it needs a Spark session, and an order runs without one")
+
+
+_RUNNERS: dict[Kernel, Callable[[WorkOrder, Storage, _Outputs], dict[str, Any]]] = {
+    Kernel.COPY: _copy,
+    Kernel.ARROW: _arrow,
+    Kernel.SPARK: _spark,
+}
 
 
 def _peak_memory() -> int:

@@ -46,4 +46,4 @@ def runs(engine: Engine, table_uuid: str | None, *, limit: int) -> tuple[Run, ..
 
 
 def _run(row: Row[tuple[object, ...]]) -> Run:
-    return Run(**row._mapping)
+    return Run(**{name: value for name, value in row._mapping.items() if name not in ("owner", "plan")})

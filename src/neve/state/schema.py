@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-VERSIONS = ("0001",)
+VERSIONS = ("0001", "0002")
 """Every schema version that this release knows, oldest first."""
 HEAD = VERSIONS[-1]
 
@@ -34,6 +34,8 @@ runs = Table(
     Column("finished_ms", BigInteger),
     Column("outcome", String(32)),
     Column("record", JSON, nullable=False),
+    Column("owner", Text),
+    Column("plan", JSON),
     Index("ix_runs_table_uuid_started_ms", "table_uuid", "started_ms"),
 )
 
@@ -58,4 +60,14 @@ outputs = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Index("ix_outputs_run_id", "run_id"),
+)
+
+run_groups = Table(
+    "run_groups",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("group_id", Integer, primary_key=True),
+    Column("state", String(32), nullable=False),
+    Column("output_prefix", Text, nullable=False),
+    Column("result", JSON),
 )

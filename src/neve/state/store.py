@@ -19,7 +19,9 @@ from neve.state.rows import Output, Run
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from neve.core.record import RunRecord
+    from neve.core.journal import JournaledRun
+    from neve.core.record import GroupState, RunRecord
+    from neve.core.work import WorkResult
 
 log = logging.getLogger(__name__)
 
@@ -124,11 +126,36 @@ class StateStore:
     def keep_run(self, record: RunRecord, partitions: Iterable[Partition]) -> None:
         """Stores a finished run: its record, the partitions that it compacted and the files that it wrote."""
         committed = [output for group in record.groups if group.snapshot_id is not None for output in group.outputs]
-        self.start_run(Run(record.run_id, record.table_uuid, record.table, "compact", record.started_ms))
+        if self.run(record.run_id) is None:
+            self.start_run(Run(record.run_id, record.table_uuid, record.table, "compact", record.started_ms))
         outputs = [Output(path=o.path, row_groups=o.row_groups, bytes=o.size_bytes, rows=o.records) for o in committed]
         self.add_commit(record.run_id, partitions=partitions, outputs=outputs, committed_ms=record.finished_ms)
         document = record.model_dump(mode="json")
         self.finish_run(record.run_id, finished_ms=record.finished_ms, outcome=record.outcome.value, record=document)
+
+    def begin(self, run: JournaledRun) -> None:
+        """Writes a run down before any work."""
+        from neve.state import journal
+
+        journal.begin(self._engine, run)
+
+    def written(self, run_id: str, results: Iterable[WorkResult]) -> None:
+        """Notes that these groups' files exist."""
+        from neve.state import journal
+
+        journal.written(self._engine, run_id, results)
+
+    def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:
+        """Notes what became of these groups."""
+        from neve.state import journal
+
+        journal.settled(self._engine, run_id, states)
+
+    def unfinished(self) -> tuple[JournaledRun, ...]:
+        """Runs that were begun and never ended, oldest first."""
+        from neve.state import journal
+
+        return journal.unfinished(self._engine)
 
     def check(self) -> str:
         """Writes a row, reads it and takes it back; says what was found. Raises StateError if any of it fails."""

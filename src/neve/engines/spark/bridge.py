@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from neve.core.live import Ancestor, DataFile, LiveFile
+from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.model import TableName
-from neve.engines.spark.outcome import committing
+from neve.engines.spark.outcome import committing, reading
+from neve.errors import CommitConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK = 50_000
 """Tasks per JSON text: much larger texts cost the JVM more memory than they save calls."""
+
+_IDENTITY = ("spec-id", "content", "file-path", "file-format", "partition", "file-size-in-bytes", "record-count")
+"""What names a file: removing one, or asking for its partition, needs no statistics, which are most of its text."""
 
 
 class TableBridge:
@@ -31,18 +35,24 @@ class TableBridge:
         self.jvm: Any = spark._jvm
         quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
-        self.table: Any = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, quoted)
+        self.table: Any = self._java("spark.Spark3Util").loadIcebergTable(spark._jsparkSession, quoted)
         self.table.refresh()
         self._planned: tuple[int, Any, dict[str, int]] | None = None
+        """The tasks of the last scan with statistics, or for Spark's kernel, and where each file stands in them."""
 
     def refresh(self) -> None:
         """Loads the newest metadata."""
-        self.table.refresh()
+        with reading("refresh the table"):
+            self.table.refresh()
 
     def head(self, branch: str = "main") -> int | None:
         """The branch's snapshot."""
         snapshot = self.table.snapshot(branch)
         return None if snapshot is None else int(snapshot.snapshotId())
+
+    def knows(self, snapshot_id: int) -> bool:
+        """Whether the snapshot is there, or has been expired."""
+        return self.table.snapshot(snapshot_id) is not None
 
     def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
         """The snapshots after `until` up to `snapshot_id`, newest first."""
@@ -50,7 +60,15 @@ class TableBridge:
         snapshot = self.table.snapshot(snapshot_id)
         while snapshot is not None and snapshot.snapshotId() != until:
             parent = snapshot.parentId()
-            found.append(Ancestor(int(snapshot.snapshotId()), parent, str(snapshot.operation()), dict(snapshot.summary())))
+            found.append(
+                Ancestor(
+                    int(snapshot.snapshotId()),
+                    parent,
+                    str(snapshot.operation()),
+                    self._to_dict(snapshot.summary()),
+                    removed_deletes=partial(self._removed_deletes, snapshot),
+                )
+            )
             snapshot = None if parent is None else self.table.snapshot(parent)
         return found
 
@@ -58,7 +76,7 @@ class TableBridge:
         """What must not change between plan and commit."""
         table = self.table
         return {
-            "format version": int(self.jvm.org.apache.iceberg.TableUtil.formatVersion(table)),
+            "format version": int(self._java("TableUtil").formatVersion(table)),
             "schema": int(table.schema().schemaId()),
             "partition spec": int(table.spec().specId()),
             "sort order": int(table.sortOrder().orderId()),
@@ -66,18 +84,20 @@ class TableBridge:
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        return dict(self.table.properties())
+        return self._to_dict(self.table.properties())
 
     def schema_json(self) -> dict[str, Any]:
         """The current schema in Iceberg's JSON."""
-        parsed: dict[str, Any] = json.loads(self.jvm.org.apache.iceberg.SchemaParser.toJson(self.table.schema()))
+        parsed: dict[str, Any] = json.loads(self._java("SchemaParser").toJson(self.table.schema()))
         return parsed
 
     def data_location(self, model: LiveFile, file_name: str) -> str:
         """Where the table's own rules put a new file beside this one: data location, object storage layout and all."""
-        (task,) = self.tasks([model.data_file])
-        spec = self.table.specs().get(task.file().specId())
-        return str(self.table.locationProvider().newDataLocation(spec, task.file().partition(), file_name))
+        spec = self.table.specs().get(int(model.data_file["spec-id"]))
+        provider = self.table.locationProvider()
+        if spec.isUnpartitioned():  # with an empty partition path the other call leaves a double slash
+            return str(provider.newDataLocation(file_name))
+        return str(provider.newDataLocation(spec, self._task(model).file().partition(), file_name))
 
     def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
         """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
@@ -85,11 +105,15 @@ class TableBridge:
             return []
         scan = self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals()
         scan = scan.includeColumnStats() if statistics else scan
-        tasks = self._lists.newArrayList(scan.planFiles())
+        with reading(f"plan snapshot {snapshot_id}"):
+            tasks = self._lists.newArrayList(scan.planFiles())
         found: list[LiveFile] = []
-        for start in range(0, tasks.size(), CHUNK):
-            part = tasks.subList(start, min(start + CHUNK, tasks.size()))
+        size = int(tasks.size())
+        for start in range(0, size, CHUNK):
+            part = tasks if size <= CHUNK else tasks.subList(start, min(start + CHUNK, size))
             found += _read_tasks(self._to_json(part))
+        if statistics:
+            self._planned = (snapshot_id, tasks, {file.path: i for i, file in enumerate(found)})
         return found
 
     def scan_tasks(self, snapshot_id: int, paths: Iterable[str]) -> Any:
@@ -115,7 +139,7 @@ class TableBridge:
     ) -> None:
         """Commits a replacement on top of `head`, sorted by what a failure means for the files (`engines.spark.outcome`)."""
         operation = self.table.newRewrite()
-        gone, new = self._file_set(removed), self._file_set(added)
+        gone, new = self._file_set([_identity(file) for file in removed]), self._file_set(added)
         if sequence_number is None:
             operation.rewriteFiles(gone, new)
         else:
@@ -128,6 +152,25 @@ class TableBridge:
         with committing():
             operation.commit()
 
+    def roll_back(self, snapshot_id: int, parent_id: int, branch: str = "main") -> bool:
+        """Moves the branch from one snapshot to its parent, unless the branch has moved on: then nothing is done, and False.
+
+        Iceberg's own rollback tries again on whatever it finds, and would take a later commit of others with it; so the
+        metadata is swapped in one step that fails if anything at all has changed.
+        """
+        operations = self.table.operations()
+        base = operations.refresh()
+        reference = base.ref(branch)
+        if reference is None or reference.snapshotId() != snapshot_id:
+            return False
+        changed = self.jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(parent_id, branch).build()
+        try:
+            with committing():
+                operations.commit(base, changed)
+        except CommitConflictError:
+            return False
+        return True
+
     def describe(self, files: Any) -> list[DataFile]:
         """A Java collection of data files in Iceberg's JSON."""
         parser, specs = self.jvm.org.apache.iceberg.ContentFileParser, self.table.specs()
@@ -137,34 +180,64 @@ class TableBridge:
         """A Java list of scan tasks over these files, without deletes."""
         return self._parse([{"data-file": file, "residual-filter": True} for file in files])
 
+    def _removed_deletes(self, snapshot: Any) -> dict[DeleteKey, int]:
+        """The delete files that a snapshot removed, with their sequence numbers."""
+        with reading(f"read what snapshot {snapshot.snapshotId()} removed"):
+            removed = list(snapshot.removedDeleteFiles(self.table.io()))
+        return {(str(file.location()), int(file.contentOffset() or 0)): int(file.dataSequenceNumber() or 0) for file in removed}
+
+    def _task(self, model: LiveFile) -> Any:
+        """The file's scan task, from the last scan if it was there."""
+        if self._planned is not None and model.path in self._planned[2]:
+            return self._planned[1].get(self._planned[2][model.path])
+        return self.tasks([_identity(model.data_file)]).get(0)
+
     def _file_set(self, files: Sequence[DataFile]) -> Any:
         """A Java set of data files, by way of the class that Iceberg's own rewrites use for it."""
-        actions = self.jvm.org.apache.iceberg.actions
-        result = self.jvm.org.apache.iceberg.util.DataFileSet.create()
+        new_group = self._java("actions.RewriteFileGroup")
+        result = self._java("util.DataFileSet").create()
         for start in range(0, len(files), CHUNK):
-            group = actions.RewriteFileGroup(None, self.tasks(files[start : start + CHUNK]), 0, 0, 0, 0)
+            group = new_group(None, self.tasks(files[start : start + CHUNK]), 0, 0, 0, 0)
             result.addAll(group.rewrittenFiles())
         return result
 
     def _parse(self, tasks: list[dict[str, Any]]) -> Any:
         text = json.dumps({"status": "completed", "file-scan-tasks": tasks})
-        node = self.jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(text)
-        return self._responses.PlanTableScanResponseParser.fromJson(node, self.table.specs(), True).fileScanTasks()
+        return self._responses.fromJson(self._json.readTree(text), self.table.specs(), True).fileScanTasks()
 
     def _to_json(self, tasks: Any) -> dict[str, Any]:
-        status = self.jvm.org.apache.iceberg.rest.PlanStatus.COMPLETED
-        builder = self._responses.PlanTableScanResponse.builder().withPlanStatus(status).withFileScanTasks(tasks)
+        status = self._java("rest.PlanStatus").COMPLETED
+        builder = self._java("rest.responses.PlanTableScanResponse").builder().withPlanStatus(status).withFileScanTasks(tasks)
         response = builder.withSpecsById(self.table.specs()).build()
-        parsed: dict[str, Any] = json.loads(self._responses.PlanTableScanResponseParser.toJson(response))
+        parsed: dict[str, Any] = json.loads(self._responses.toJson(response))
         return parsed
+
+    def _to_dict(self, mapping: Any) -> dict[str, str]:
+        """A Java map of texts in one call; walking it would take two per entry, and an exception to end."""
+        parsed: dict[str, str] = json.loads(self._json.writeValueAsString(mapping))
+        return parsed
+
+    def _java(self, name: str) -> Any:
+        """A class of Iceberg's by its name; found by its packages, each part of the name would be a call."""
+        from py4j.java_gateway import JavaClass
+
+        return JavaClass(f"org.apache.iceberg.{name}", self.jvm._gateway_client)
+
+    @cached_property
+    def _json(self) -> Any:
+        return self._java("util.JsonUtil").mapper()
 
     @cached_property
     def _responses(self) -> Any:
-        return self.jvm.org.apache.iceberg.rest.responses
+        return self._java("rest.responses.PlanTableScanResponseParser")
 
     @cached_property
     def _lists(self) -> Any:
-        return self.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+        return self._java("relocated.com.google.common.collect.Lists")
+
+
+def _identity(file: DataFile) -> DataFile:
+    return {key: file[key] for key in _IDENTITY if key in file}
 
 
 def _read_tasks(answer: dict[str, Any]) -> list[LiveFile]:

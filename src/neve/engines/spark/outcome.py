@@ -1,4 +1,4 @@
-"""What an exception of Iceberg's commit means: it certainly did not land, or nobody knows.
+"""What an exception of Iceberg's means: of a commit, that it certainly did not land, or that nobody knows.
 
 Only a CleanableFailure can be definite; even then a second try of a commit that had landed raises one, so the commit stage
 looks at the table before it removes a file. Everything else (a lost answer, a 5xx, a broken connection, Ctrl-C) is unknown.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neve.errors import CommitConflictError, CommitUnknownError
+from neve.errors import AccessDeniedError, CatalogUnreachableError, CommitConflictError, CommitUnknownError, TableNotFoundError
 
 _DEFINITE = "org.apache.iceberg.exceptions.CleanableFailure"
 _UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
@@ -29,9 +29,34 @@ def committing() -> Iterator[None]:
         raise CommitUnknownError(f"Cannot tell whether the commit landed: {type(error).__name__}: {error}") from error
 
 
+_REFUSED = {
+    "org.apache.iceberg.exceptions.NoSuchTableException": TableNotFoundError,
+    "org.apache.iceberg.exceptions.NotAuthorizedException": AccessDeniedError,
+    "org.apache.iceberg.exceptions.ForbiddenException": AccessDeniedError,
+}
+
+
+@contextmanager
+def reading(purpose: str) -> Iterator[None]:
+    """Around what only looks: nothing can have happened to the table, and most failures pass."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        names = _class_names(error.java_exception)
+        kind = next((kind for name, kind in _REFUSED.items() if name in names), CatalogUnreachableError)
+        raise kind(f"Cannot {purpose}: {_reason(error.java_exception)}") from error
+    except (Py4JError, OSError) as error:
+        raise CatalogUnreachableError(f"Cannot {purpose}: {type(error).__name__}: {error}") from error
+
+
+def _reason(java: Any) -> str:
+    return " ".join(str(java.toString()).split())[:500]
+
+
 def _sorted_out(java: Any) -> Exception:
-    reason = " ".join(str(java.toString()).split())[:500]
-    names = _class_names(java)
+    reason, names = _reason(java), _class_names(java)
     if _DEFINITE in names and _UNKNOWN not in names:
         return CommitConflictError(f"Cannot commit the rewrite: {reason}")
     return CommitUnknownError(f"Cannot tell whether the commit landed: {reason}")

@@ -8,11 +8,14 @@ they are committed.
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from neve.core.plan_words import Kernel
+from neve.core.units import MIB
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 from neve.engines.spark.spark_kernel import SparkKernel
 from neve.errors import NeveError
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+WAVE_BYTES = 64 * MIB
+"""Input for each core that is worth a Spark job of its own; until a wave ends, nothing of it is recorded."""
+
+TASK_ATTEMPTS = 4
 
 _DONE, _REFUSED, _FAILED = "done", "refused", "failed"
 
@@ -37,7 +45,7 @@ class SparkEngine:
     def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
         """Each order's result, in the order in which they finish."""
         ours = [order for order in orders if Kernel.SPARK not in order.kernels]
-        waves = list(_waves(ours, self._wave_size(len(ours))))
+        waves = list(self._waves(ours))
         with ThreadPoolExecutor(max_workers=2) as threads:
             for future in as_completed([threads.submit(self._wave, wave) for wave in waves]):
                 yield from future.result()
@@ -56,10 +64,29 @@ class SparkEngine:
             except NeveError as error:
                 log.warning("left behind: %s", error)
 
-    def _wave_size(self, orders: int) -> int:
-        """Two waves share the cores, so that one's stragglers do not idle them; few orders go out at once."""
+    def leftovers(self, prefixes: Iterable[str]) -> list[str]:
+        """Files whose names begin so: what an order that never reported may have written."""
+        from neve.storage import Storage
+
+        storage = Storage(self._storage)
+        return [path for prefix in prefixes for path in storage.begins_with(prefix)]
+
+    def _waves(self, orders: Sequence[WorkOrder]) -> Iterator[Sequence[WorkOrder]]:
+        """Two waves share the cores, so that one's stragglers do not idle them. Small orders go out together: Spark takes as
+        long to start a job for one of them as for many."""
         cores = int(self._spark.sparkContext.defaultParallelism)
-        return max(1, min(self._parallelism, max(cores, -(-orders // 50))))
+        # Fewer cores than may be used bound what is in flight by themselves; otherwise two waves must.
+        most = len(orders) if cores <= self._parallelism else max(1, self._parallelism // 2)
+        wave: list[WorkOrder] = []
+        waiting_bytes = 0
+        for order in orders:
+            wave.append(order)
+            waiting_bytes += sum(file.size_bytes for file in order.inputs)
+            if len(wave) >= most or (len(wave) >= cores and waiting_bytes >= cores * WAVE_BYTES):
+                yield wave
+                wave, waiting_bytes = [], 0
+        if wave:
+            yield wave
 
     def _wave(self, orders: Sequence[WorkOrder]) -> list[WorkResult | FailedOrder]:
         context = self._spark.sparkContext
@@ -82,21 +109,25 @@ class SparkEngine:
             return FailedOrder(group_id=order.group_id, reason=reason)
 
 
-def _waves(orders: Sequence[WorkOrder], size: int) -> Iterator[Sequence[WorkOrder]]:
-    yield from (orders[start : start + size] for start in range(0, len(orders), size))
-
-
 def _run_in_task(payload: tuple[str, dict[str, str]]) -> tuple[str, str]:
-    """In a Python worker: the result as JSON, or the reason why there is none. A retryable failure is left to Spark."""
+    """In a Python worker: the result as JSON, or the reason why there is none.
+
+    What may pass is tried again here: a local Spark tries a task only once, and a task that raises takes its whole wave along.
+    """
     from neve.kernels.orders import OrderFailedError, run_order
     from neve.storage import Storage
 
     text, properties = payload
-    try:
-        return _DONE, run_order(WorkOrder.model_validate_json(text), Storage(properties)).model_dump_json()
-    except OrderFailedError as error:
-        return _REFUSED, str(error)
-    except NeveError as error:
-        if error.retryable:
-            raise
-        return _FAILED, str(error)
+    order, storage = WorkOrder.model_validate_json(text), Storage(properties)
+    for attempt in range(TASK_ATTEMPTS):
+        try:
+            return _DONE, run_order(order, storage).model_dump_json()
+        except OrderFailedError as error:
+            return _REFUSED, str(error)
+        except NeveError as error:
+            if not error.retryable or attempt + 1 == TASK_ATTEMPTS:
+                return _FAILED, str(error)
+            time.sleep(2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+        except Exception as error:
+            return _FAILED, f"{type(error).__name__}: {error}"
+    raise AssertionError("unreachable")

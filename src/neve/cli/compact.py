@@ -1,0 +1,61 @@
+"""`neve compact`: rewrites what is worth rewriting in one table, proves it, commits it, and tells what it was good for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neve.cli.call import Call
+from neve.cli.command import command
+from neve.cli.failures import PARTLY_DONE
+from neve.cli.requests import Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, again, request_of
+
+if TYPE_CHECKING:
+    from neve.core.statistics import Report
+
+EXIT_CODES = {"partly-done": PARTLY_DONE, "failed": 1}
+"""By outcome; whatever is not here is a success."""
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as neve plan does.")]
+
+
+@command
+def compact(
+    call: Call,
+    table: TableName,
+    tier: Tier = None,
+    kernel: Kernel = None,
+    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
+    partition: Partitions = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    groups: GroupsShown = 10,
+) -> None:
+    """Rewrite small files of a table into good ones, on Spark. No row changes, and writers go on writing.
+
+    Every group of files is proved before it is committed. Leaves with exit code 0 if all is done or nothing was worth
+    doing, 3 if some groups could not be committed, 1 if none could.
+    """
+    request = request_of(tier, kernel, partition, force=force)
+    with call.neve() as neve, call.progress() as progress:
+        if dry_run:
+            planned = neve.plan(table, request=request, progress=progress)
+        else:
+            # Something moves on a terminal while Spark starts.
+            progress("compact", 0, None)
+            report = neve.report(table, request=request, progress=progress)
+    if dry_run:
+        call.output.plan(planned, groups=groups)
+        return
+    call.output.report(report, next_steps=_next_steps(call, report))
+    if code := EXIT_CODES.get(report.run.outcome.value):
+        raise typer.Exit(code)
+
+
+def _next_steps(call: Call, report: Report) -> list[str]:
+    run = report.run
+    if run.outcome.value == "nothing-to-do":
+        return [again(call.shared, "inspect", run.table), again(call.shared, "plan", run.table, "--force")]
+    shown = [again(call.shared, "inspect", run.table), again(call.shared, "runs", "show", run.run_id[:8])]
+    return shown if run.outcome.value == "done" else [again(call.shared, "compact", run.table), *shown]

@@ -1,0 +1,27 @@
+"""`neve plan`: what a compaction would do, with reasons and prices."""
+
+from __future__ import annotations
+
+from neve.cli.call import Call
+from neve.cli.command import command
+from neve.cli.requests import Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, request_of
+
+
+@command
+def plan(
+    call: Call,
+    table: TableName,
+    tier: Tier = None,
+    kernel: Kernel = None,
+    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
+    partition: Partitions = None,
+    force: Force = False,
+    groups: GroupsShown = 10,
+) -> None:
+    """Show what `neve compact` would do: which files, why, how, and what it would take. Changes nothing.
+
+    Reads metadata only, and starts no Java. Says why wherever nothing is worth doing.
+    """
+    with call.neve() as neve, call.progress() as progress:
+        planned = neve.plan(table, request=request_of(tier, kernel, partition, force=force), progress=progress)
+    call.output.plan(planned, groups=groups)

@@ -1,0 +1,66 @@
+"""What can be asked of a rewrite, declared once for `neve plan` and `neve compact`, and how it becomes a request."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from neve.cli.options import Shared
+    from neve.flow.plan import Request
+
+# The words of `core.plan_words`; spelled out, since loading them would slow every help. A test compares them.
+TierWord = Literal["minor", "major", "full"]
+KernelWord = Literal["copy", "arrow", "spark"]
+StrategyWord = Literal["small-files"]
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help=r"\[catalog.]namespace.table, such as db.events.")]
+Tier = Annotated[
+    TierWord | None,
+    typer.Option("--tier", show_default=False, help="How much to rewrite; decided for each partition unless given."),
+]
+Kernel = Annotated[
+    KernelWord | None,
+    typer.Option(
+        "--kernel", show_default=False, help="How to rewrite, where more than one way is right; the cheapest unless given."
+    ),
+]
+Strategy = Annotated[StrategyWord, typer.Option("--strategy", help="Which files are worth rewriting.")]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition",
+        metavar="PATTERN",
+        show_default=False,
+        help="Only partitions like this, such as 'day=2025-01-*'; repeatable.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Also what is below the thresholds, or was written just now.")]
+GroupsShown = Annotated[int, typer.Option("--groups", min=0, metavar="N", help="Groups shown in the text of a plan.")]
+
+
+def request_of(tier: TierWord | None, kernel: KernelWord | None, partitions: list[str] | None, *, force: bool) -> Request:
+    """The request as the flow takes it."""
+    from neve.core.plan_words import Kernel, Tier
+    from neve.flow.plan import Request
+
+    return Request(
+        tier=Tier(tier) if tier else None,
+        kernel=Kernel(kernel) if kernel else None,
+        force=force,
+        partitions=tuple(partitions or ()),
+    )
+
+
+def again(shared: Shared, *words: str) -> str:
+    """Another command for the same place, ready to be typed."""
+    named = {
+        "--config": shared.config,
+        "--profile": shared.profile,
+        "--warehouse": shared.warehouse,
+        "--catalog": shared.catalog,
+    }
+    options = [part for flag, value in named.items() if value is not None for part in (flag, str(value))]
+    return shlex.join(["neve", *words, *options])

@@ -1,0 +1,155 @@
+"""A run as rich text: how it ended in one line, the table before and after, what did the work, what did not land and why.
+
+Called by the CLI's text output, for a run that has just ended (with the table before and after it) and for one from the state
+store (without).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
+from neve.core.statistics import Condition, Report
+from neve.core.units import counted, format_bytes, format_seconds
+from neve.render.bars import Tidy
+from neve.render.phrases import band, count, moment, printable
+from neve.render.text import INDENT
+
+GROUPS_SHOWN = 10
+SHORT_ID = 8
+STYLES = {
+    RunOutcome.DONE: "bold green",
+    RunOutcome.NOTHING_TO_DO: "bold",
+    RunOutcome.PARTLY_DONE: "bold yellow",
+    RunOutcome.FAILED: "bold red",
+}
+
+
+def report_text(report: Report) -> RenderableType:
+    """A run with the table before and after it."""
+    return Tidy(Stack(*_sections(report.run, report)))
+
+
+def record_text(record: RunRecord) -> RenderableType:
+    """A run as it was recorded."""
+    return Tidy(Stack(*_sections(record, None)))
+
+
+def run_line(record: RunRecord) -> str:
+    """How the run ended, in one line."""
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return f"Nothing to do: {printable(record.empty_reason or 'no partition has anything worth doing')}"
+    did = f"compacted {counted(record.files_compacted, 'file')} into {count(record.files_written)}"
+    took = f"in {format_seconds(record.seconds)}"
+    lost = len(uncommitted(record))
+    if record.outcome is RunOutcome.FAILED:
+        return f"Failed after {format_seconds(record.seconds)}: no group of {count(len(record.groups))} was committed"
+    if record.outcome is RunOutcome.PARTLY_DONE:
+        return (
+            f"Partly done: {did} {took}; {counted(lost, 'group')} of {count(len(record.groups))} not committed{_proof(record)}"
+        )
+    if not record.files_compacted:
+        return "Nothing left to do: others compacted the same files meanwhile"
+    return f"{did.capitalize()} {took}{_proof(record)}"
+
+
+def uncommitted(record: RunRecord) -> tuple[GroupRecord, ...]:
+    """The groups that did not land."""
+    return tuple(group for group in record.groups if group.state is not GroupState.COMMITTED)
+
+
+def _proof(record: RunRecord) -> str:
+    landed = [group for group in record.groups if group.state is GroupState.COMMITTED]
+    if landed and all(group.proof is not None and group.proof.holds for group in landed):
+        return f"; every row accounted for ({counted(record.rows, 'row')})"
+    return ""
+
+
+def _sections(record: RunRecord, report: Report | None) -> Iterator[RenderableType]:
+    yield Text(printable(record.table), style="bold")
+    yield Text(run_line(record), style=STYLES[record.outcome])
+    if report is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
+        yield _titled("Before and after", _conditions(report.before, report.after))
+    if record.kernels:
+        yield _titled("Kernels", _kernels(record))
+    if lost := uncommitted(record):
+        yield _titled(_lost_title(lost), _lost(lost))
+    if record.outcome is not RunOutcome.NOTHING_TO_DO:
+        yield _titled("Run", _facts(record))
+
+
+def _titled(title: str, body: RenderableType) -> RenderableType:
+    return Stack(Text(), Text(title, style="bold"), Padding(body, INDENT))
+
+
+def _conditions(before: Condition, after: Condition) -> RenderableType:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("", style="dim", no_wrap=True)
+    table.add_column("before", justify="right", no_wrap=True)
+    table.add_column("after", justify="right", no_wrap=True)
+    for label, then, now in (
+        ("data files", count(before.data_files), count(after.data_files)),
+        ("average size", format_bytes(before.average_file_bytes), format_bytes(after.average_file_bytes)),
+        ("total size", format_bytes(before.data_bytes), format_bytes(after.data_bytes)),
+        ("small files", count(before.small_files), count(after.small_files)),
+        ("delete files", count(before.delete_files), count(after.delete_files)),
+    ):
+        table.add_row(label, then, now)
+    table.add_row("health", *(Text(str(score), style=f"bold {band(score).style}") for score in (before.health, after.health)))
+    return table
+
+
+def _kernels(record: RunRecord) -> RenderableType:
+    """Which kernel did how many groups, and below each why those before it would not."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    for kernel, number in sorted(record.kernels.items(), key=lambda item: (-item[1], item[0])):
+        refusals = Counter(refusal for group in record.groups if group.kernel is kernel for refusal in group.refusals)
+        told = Text(counted(number, "group"))
+        for refusal, times in refusals.most_common(3):
+            told.append(f"\n{printable(refusal)}" + (f" ({count(times)} times)" if times > 1 else ""), style="dim")
+        grid.add_row(Text(str(kernel)), told)
+    return grid
+
+
+def _lost_title(lost: Sequence[GroupRecord]) -> str:
+    some = f", the first {GROUPS_SHOWN}" if len(lost) > GROUPS_SHOWN else ""
+    return f"{counted(len(lost), 'group')} not committed{some}"
+
+
+def _lost(lost: Sequence[GroupRecord]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    for group in lost[:GROUPS_SHOWN]:
+        style = "dim" if group.state is GroupState.SUPERSEDED else "yellow"
+        grid.add_row(
+            printable(group.partition) or f"group {group.group_id}",
+            Text(str(group.state), style=style),
+            Text(printable(group.reason)),
+        )
+    return grid
+
+
+def _facts(record: RunRecord) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_row("id", record.run_id)
+    grid.add_row("started", moment(record.started_ms))
+    grid.add_row("read", f"{format_bytes(record.bytes_read)}, wrote {format_bytes(record.bytes_written)}")
+    grid.add_row("snapshot", _snapshots(record))
+    return grid
+
+
+def _snapshots(record: RunRecord) -> str:
+    return " → ".join([str(record.snapshot_before), *(str(snapshot) for snapshot in record.snapshots)])

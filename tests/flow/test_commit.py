@@ -1,0 +1,557 @@
+"""The commit against a catalog that fails in every way and writers that strike at every moment: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from neve.core.model import PartitionField, PartitionSpec
+from neve.core.plan import Plan
+from neve.core.record import GroupState, RunOutcome
+from neve.errors import CommitIncidentError
+from neve.flow.commit import COMMIT_ID, Committer, Outcome, Retry, WrittenGroup
+from neve.flow.run import compact
+from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, plan_of, write_groups
+
+SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
+
+
+@dataclass
+class Scene:
+    """A table with two partitions, one group written in each, and a file that no group names."""
+
+    table: FakeTable = field(default_factory=FakeTable)
+    spare: bool = True
+    waits: list[float] = field(default_factory=list)
+    while_waiting: Callable[[], object] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.first = [self.table.append(1, 2, partition="a"), self.table.append(3, 4, partition="a")]
+        self.second = [self.table.append(5, 6, partition="b"), self.table.append(7, 8, partition="b")]
+        self.other = self.table.append(9, partition="a") if self.spare else None
+        self.plan: Plan = plan_of(self.table)
+        planned = FakeWriter(self.table)
+        self.planned = {file.path: file for file in planned.scan(planned.head())}
+        self.groups: list[WrittenGroup] = write_groups(self.table, self.plan, {0: self.first, 1: self.second})
+
+    def commit(self, *answers: Answer, **hooks: Sequence[Callable[[], None]]) -> Outcome:
+        self.writer = FakeWriter(self.table, *answers, **hooks)
+        return self.run()
+
+    def run(self) -> Outcome:
+        committer = Committer(self.plan, self.writer, self.planned, run_id="r", sleep=self.wait, jitter=lambda: 1.0)
+        return committer.commit(self.groups)
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.while_waiting()
+
+    def outputs(self, group: int) -> set[str]:
+        return self.groups[group].output_paths
+
+    @property
+    def live(self) -> set[str]:
+        return set(self.table.now.data)
+
+
+ALL_ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries"),
+    [
+        ([Answer.WELL], 1),
+        ([Answer.LOST_AFTER], 1),
+        ([Answer.CONFLICT_AFTER], 1),
+        ([Answer.CONFLICT], 2),
+        ([Answer.LOST_BEFORE], 2),
+        ([Answer.LOST_BEFORE, Answer.CONFLICT, Answer.LOST_BEFORE, Answer.LOST_AFTER], 4),
+        ([Answer.LOST_BEFORE, Answer.LOST_BEFORE, Answer.CONFLICT, Answer.CONFLICT_AFTER], 4),
+    ],
+)
+def test_ends_committed_once_whatever_the_catalog_answers(answers: list[Answer], tries: int) -> None:
+    scene = Scene()
+    outcome = scene.commit(*answers)
+
+    assert outcome.committed == [0, 1]
+    assert (outcome.superseded, outcome.replan, outcome.dropped, outcome.in_doubt) == ({}, {}, {}, {})
+    assert outcome.snapshot_id == scene.table.head
+    assert scene.table.visible() == ALL_ROWS
+    assert scene.live == {*scene.outputs(0), *scene.outputs(1), scene.other}
+    assert len(scene.writer.sent) == tries
+    ids = {sent["summary"][COMMIT_ID] for sent in scene.writer.sent}
+    assert ids == {outcome.commit_id}
+
+
+def test_a_commit_that_lands_while_we_wait_is_found_and_not_taken_for_somebody_elses() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.HELD)
+    scene.while_waiting = scene.writer.land
+    outcome = scene.run()
+
+    assert (outcome.committed, outcome.superseded, outcome.in_doubt) == ([0, 1], {}, {})
+    assert outcome.snapshot_id == scene.table.head
+    assert len(scene.writer.sent) == 1
+    assert scene.table.visible() == ALL_ROWS
+
+
+def test_a_second_try_that_loses_to_the_first_in_flight_is_no_conflict() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.HELD)
+    scene.writer.before_rewrite = [lambda: None, scene.writer.land]
+    outcome = scene.run()
+
+    assert (outcome.committed, outcome.dropped, outcome.in_doubt) == ([0, 1], {}, {})
+    assert len(scene.writer.sent) == 2
+    assert scene.table.visible() == ALL_ROWS
+
+
+def test_the_snapshot_tells_which_of_two_tries_landed_where_they_differ() -> None:
+    """The first try, with both groups, is in flight while the second goes out with one; both bear the same id."""
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.HELD, Answer.LOST_BEFORE, Answer.LOST_BEFORE)
+    before = scene.table.head
+    assert before is not None
+    strikes = [
+        lambda: scene.table.delete_positions(scene.first[0], 1),
+        lambda: scene.table.roll_back(before),
+        scene.writer.land,
+    ]
+    scene.while_waiting = lambda: strikes.pop(0)()
+    outcome = scene.run()
+
+    assert outcome.committed == [0, 1]
+    assert (outcome.replan, outcome.in_doubt) == ({}, {})
+    assert scene.table.visible() == ALL_ROWS
+
+
+def test_gives_up_after_five_refusals_and_is_certain_that_nothing_landed() -> None:
+    scene = Scene()
+    outcome = scene.commit(*[Answer.CONFLICT] * 5)
+
+    reason = "Cannot commit the rewrite: the table changed"
+    assert (outcome.dropped, outcome.in_doubt, outcome.committed) == ({0: reason, 1: reason}, {}, [])
+    assert scene.table.visible() == ALL_ROWS
+
+
+def test_one_lost_answer_leaves_the_files_in_doubt_even_if_all_later_ones_were_refusals() -> None:
+    scene = Scene()
+    outcome = scene.commit(Answer.CONFLICT, Answer.LOST_BEFORE, *[Answer.CONFLICT] * 3)
+
+    assert sorted(outcome.in_doubt) == [0, 1]
+    assert outcome.committed == []
+
+
+def test_waits_grow_and_do_not_follow_the_last_attempt() -> None:
+    scene = Scene()
+    scene.commit(*[Answer.CONFLICT] * 5)
+    assert scene.waits == [0.1, 0.2, 0.4, 0.8]
+
+
+def test_the_tables_own_retry_properties_win() -> None:
+    table = FakeTable(
+        properties={
+            "commit.retry.num-retries": "6",
+            "commit.retry.min-wait-ms": "1000",
+            "commit.retry.max-wait-ms": "5000",
+        }
+    )
+    scene = Scene(table)
+    scene.commit(*[Answer.CONFLICT] * 7)
+    assert scene.waits == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+    assert len(scene.writer.sent) == 7
+
+
+def test_a_table_that_wants_no_retry_gets_none() -> None:
+    scene = Scene(FakeTable(properties={"commit.retry.num-retries": "0"}))
+    outcome = scene.commit(Answer.CONFLICT)
+    assert (scene.waits, sorted(outcome.dropped)) == ([], [0, 1])
+
+
+def test_a_retry_property_that_is_no_number_is_as_if_unset() -> None:
+    assert Retry.of({"commit.retry.num-retries": "many", "commit.retry.min-wait-ms": "-1"}) == Retry()
+
+
+def test_chance_takes_at_most_half_of_a_wait_so_that_each_is_longer_than_the_last() -> None:
+    retry = Retry()
+    assert [retry.wait_seconds(n, 0.0) for n in range(4)] == [0.05, 0.1, 0.2, 0.4]
+    assert all(retry.wait_seconds(n, 1.0) <= retry.wait_seconds(n + 1, 0.0) for n in range(8))
+    assert retry.wait_seconds(30, 1.0) == 60.0
+
+
+def test_a_catalog_that_is_down_before_anything_was_sent_drops_with_certainty() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table)
+    scene.writer.refreshes_that_fail = set(range(1, 100))
+    outcome = scene.run()
+
+    assert sorted(outcome.dropped) == [0, 1]
+    assert outcome.in_doubt == {}
+    assert scene.writer.sent == []
+
+
+def test_a_catalog_that_goes_down_after_a_lost_answer_leaves_the_files_in_doubt() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.LOST_AFTER)
+    scene.writer.refreshes_that_fail = set(range(2, 100))
+    outcome = scene.run()
+
+    assert outcome.in_doubt == dict.fromkeys([0, 1], "Cannot refresh the table: 503 Service Unavailable")
+    assert scene.table.visible() == ALL_ROWS
+    assert scene.outputs(0) <= scene.live
+
+
+def test_a_refusal_that_cannot_be_checked_is_no_certainty() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.CONFLICT_AFTER)
+    scene.writer.refreshes_that_fail = set(range(2, 100))
+    assert sorted(scene.run().in_doubt) == [0, 1]
+
+
+def test_a_catalog_that_comes_back_settles_the_doubt() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.LOST_AFTER)
+    scene.writer.refreshes_that_fail = {2, 3}
+    outcome = scene.run()
+    assert (outcome.committed, outcome.in_doubt, len(scene.writer.sent)) == ([0, 1], {}, 1)
+
+
+def test_a_commit_whose_snapshot_was_expired_is_known_by_its_files() -> None:
+    scene = Scene()
+
+    def bury() -> None:
+        scene.table.append(10, partition="c")
+        scene.table.expire()
+
+    scene.writer = FakeWriter(scene.table, Answer.LOST_AFTER)
+    scene.writer.refreshes_that_fail = {2}
+    scene.while_waiting = bury
+    outcome = scene.run()
+
+    assert (outcome.committed, outcome.snapshot_id, outcome.in_doubt) == ([0, 1], None, {})
+    assert scene.table.visible() == [*ALL_ROWS, 10]
+
+
+def test_an_append_between_check_and_commit_does_not_matter() -> None:
+    scene = Scene()
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.append(10, partition="a") and None])
+
+    assert outcome.committed == [0, 1]
+    assert scene.table.visible() == [*ALL_ROWS, 10]
+
+
+def test_an_overwrite_of_an_input_supersedes_its_group_alone() -> None:
+    scene = Scene()
+    scene.table.overwrite(scene.first[0])
+    outcome = scene.commit()
+
+    assert outcome.superseded == {0: f"1 of 2 inputs are no longer live, such as {scene.first[0]}"}
+    assert (outcome.committed, outcome.dropped) == ([1], {})
+    assert scene.table.visible() == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_compaction_by_others_between_check_and_commit_supersedes_at_the_second_try() -> None:
+    scene = Scene()
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.compact(*scene.first) and None])
+
+    assert list(outcome.superseded) == [0]
+    assert (outcome.committed, outcome.in_doubt) == ([1], {})
+    assert scene.table.visible() == ALL_ROWS
+
+
+def test_a_position_delete_on_an_input_drops_its_group_and_the_row_stays_deleted() -> None:
+    scene = Scene()
+    scene.table.delete_positions(scene.first[0], 1)
+    outcome = scene.commit()
+
+    assert outcome.replan == {0: f"rows of {scene.first[0]} were deleted meanwhile"}
+    assert outcome.committed == [1]
+    assert scene.table.visible() == ALL_ROWS[1:]
+
+
+def test_a_position_delete_between_check_and_commit_is_refused_and_drops_its_group() -> None:
+    scene = Scene()
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.delete_positions(scene.first[0], 1)])
+
+    assert (list(outcome.replan), outcome.committed) == ([0], [1])
+    assert scene.table.visible() == ALL_ROWS[1:]
+
+
+def test_a_position_delete_on_another_file_of_the_partition_does_not_matter() -> None:
+    scene = Scene()
+    assert scene.other is not None
+    scene.table.delete_positions(scene.other, 9)
+    outcome = scene.commit()
+
+    assert outcome.committed == [0, 1]
+    assert scene.table.visible() == ALL_ROWS[:-1]
+
+
+def test_a_late_equality_delete_still_applies_where_an_old_file_survives() -> None:
+    scene = Scene()
+    scene.table.delete_equal(3, partition="a")
+    scene.table.append(10, partition="a")
+    outcome = scene.commit()
+
+    assert outcome.committed == [0, 1]
+    assert scene.writer.sent[0]["sequence_number"] == scene.plan.sequence_number
+    assert scene.table.visible() == [1, 2, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_late_equality_delete_drops_the_group_where_no_old_file_survives() -> None:
+    scene = Scene(spare=False)
+    scene.table.delete_equal(3, partition="a")
+    scene.table.append(10, partition="a")
+    outcome = scene.commit()
+
+    reason = f"a late equality delete applies to {scene.first[0]}, and no older file would keep it alive"
+    assert (outcome.replan, outcome.committed) == ({0: reason}, [1])
+    assert scene.table.visible() == [1, 2, 4, 5, 6, 7, 8, 10]
+
+
+def test_outputs_get_a_new_number_where_no_old_file_survives() -> None:
+    scene = Scene(spare=False)
+    assert scene.commit().committed == [0, 1]
+    assert scene.writer.sent[0]["sequence_number"] is None
+
+
+def test_the_oldest_file_leaving_between_check_and_commit_takes_the_late_delete_with_it_and_is_rolled_back() -> None:
+    scene = Scene()
+    assert scene.other is not None
+    other = scene.other
+    scene.table.delete_equal(3, partition="a")
+    scene.table.append(10, partition="c")
+    before = [row for row in [*ALL_ROWS[:-1], 10] if row != 3]
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.overwrite(other)])
+
+    assert outcome.committed == []
+    assert sorted(outcome.in_doubt) == [0, 1]
+    assert "it took 1 deletes out of the table that are newer than its plan" in outcome.in_doubt[0]
+    assert scene.table.visible() == before
+
+
+def test_a_violation_under_somebody_elses_commit_is_an_incident() -> None:
+    scene = Scene()
+    assert scene.other is not None
+    other = scene.other
+    scene.table.delete_equal(3, partition="a")
+    scene.table.append(10, partition="c")
+    scene.writer = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.overwrite(other)])
+    refresh = scene.writer.refresh
+
+    def refresh_after_an_append() -> None:
+        if scene.writer.sent:
+            scene.table.append(11, partition="c")
+        refresh()
+
+    scene.writer.refresh = refresh_after_an_append  # type: ignore[method-assign]
+    with pytest.raises(CommitIncidentError, match=r"Cannot stand by snapshot .* newer than its plan") as caught:
+        scene.run()
+    assert caught.value.hint is not None
+    assert "Roll the table back to snapshot" in caught.value.hint
+
+
+def test_a_commit_on_a_snapshot_that_was_expired_before_it_could_be_judged_is_an_incident() -> None:
+    scene = Scene()
+
+    def bury() -> None:
+        scene.table.history = {key: scene.table.history[key] for key in list(scene.table.history)[-1:]}
+
+    scene.writer = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.append(10, partition="c") and None])
+    scene.writer.refreshes_that_fail = {2}
+    scene.while_waiting = bury
+    with pytest.raises(CommitIncidentError, match="is expired, so that it cannot be judged any more"):
+        scene.run()
+
+
+def test_a_delete_added_by_a_replace_commit_between_check_and_commit_is_rolled_back() -> None:
+    scene = Scene()
+
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.delete_positions(scene.first[0], 1, operation="replace")])
+    assert outcome.committed == []
+    assert outcome.in_doubt[0] == f"rolled back, for rows of {scene.first[0]} were deleted meanwhile"
+    assert scene.table.visible() == ALL_ROWS[1:]
+
+
+def test_equality_deletes_that_a_replace_commit_added_are_never_taken_for_new() -> None:
+    scene = Scene()
+    scene.table.delete_equal(3, partition="a", operation="replace", number=scene.plan.sequence_number)
+    outcome = scene.commit()
+
+    assert outcome.replan == {0: f"equality deletes of {scene.first[0]} were rewritten meanwhile"}
+    assert 3 not in scene.table.visible()
+
+
+@pytest.mark.parametrize("operation", ["replace", "delete"])
+def test_an_expired_way_from_the_plan_to_the_head_is_taken_for_the_worst(operation: str) -> None:
+    scene = Scene()
+    scene.table.delete_equal(3, partition="a", operation=operation, number=scene.plan.sequence_number)
+    scene.table.append(10, partition="c")
+    scene.table.expire()
+    outcome = scene.commit()
+
+    assert (list(outcome.replan), outcome.committed) == ([0], [1])
+    assert 3 not in scene.table.visible()
+
+
+def test_the_plans_snapshot_being_expired_does_not_matter_where_no_delete_came() -> None:
+    scene = Scene()
+    scene.table.append(10, partition="c")
+    scene.table.expire()
+    outcome = scene.commit()
+    assert outcome.committed == [0, 1]
+    assert scene.table.visible() == [*ALL_ROWS, 10]
+
+
+def test_deletes_that_were_undone_meanwhile_drop_the_group_that_had_applied_them() -> None:
+    table = FakeTable()
+    path = table.append(1, 2)
+    table.append(3)
+    before = table.head
+    table.delete_positions(path, 1)
+    plan = plan_of(table)
+    writer = FakeWriter(table)
+    planned = {file.path: file for file in writer.scan(writer.head())}
+    groups = write_groups(table, plan, {0: [path]})
+    assert before is not None
+    table.roll_back(before)
+    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+
+    assert outcome.replan == {0: f"deletes of {path} were rewritten or undone meanwhile"}
+    assert table.visible() == [1, 2, 3]
+
+
+def test_deletes_that_were_rewritten_meanwhile_drop_the_group() -> None:
+    table = FakeTable()
+    path = table.append(1, 2)
+    table.delete_positions(path, 1)
+    plan = plan_of(table)
+    writer = FakeWriter(table)
+    planned = {file.path: file for file in writer.scan(writer.head())}
+    groups = write_groups(table, plan, {0: [path]})
+    table.rewrite_position_deletes(path)
+    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+    assert list(outcome.replan) == [0]
+    assert table.visible() == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda table: table.upgrade(), "format version 2 became 3"),
+        (lambda table: setattr(table, "schema_id", 1), "schema 0 became 1"),
+    ],
+)
+def test_a_change_of_the_tables_shape_drops_everything_before_the_commit(
+    change: Callable[[FakeTable], object], reason: str
+) -> None:
+    scene = Scene()
+    change(scene.table)
+    outcome = scene.commit()
+    assert outcome.replan == {0: reason, 1: reason}
+    assert scene.writer.sent == []
+
+
+def test_an_upgrade_between_check_and_commit_is_rolled_back_if_rows_had_ids_by_then() -> None:
+    scene = Scene()
+
+    def strike() -> None:
+        scene.table.upgrade()
+        scene.table.append(10, partition="c")
+
+    outcome = scene.commit(before_rewrite=[strike])
+    assert outcome.committed == []
+    assert outcome.in_doubt[0] == "rolled back, for rows that had an id by then were rewritten without it"
+    assert scene.table.visible() == [*ALL_ROWS, 10]
+    assert scene.live >= {*scene.first, *scene.second}
+
+
+def test_an_upgrade_between_check_and_commit_is_fine_while_no_row_has_an_id() -> None:
+    scene = Scene()
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.upgrade()])
+    assert outcome.committed == [0, 1]
+
+
+def test_a_group_whose_rows_are_all_deleted_leaves_no_file() -> None:
+    table = FakeTable()
+    path = table.append(1)
+    table.append(2)
+    table.delete_positions(path, 1)
+    plan = plan_of(table)
+    writer = FakeWriter(table)
+    planned = {file.path: file for file in writer.scan(writer.head())}
+    groups = write_groups(table, plan, {0: [path]})
+    assert groups[0].outputs == ()
+    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+    assert outcome.committed == [0]
+    assert table.visible() == [2]
+
+
+def test_a_group_that_was_in_doubt_and_lost_to_a_delete_is_certain_once_the_others_landed() -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table, Answer.LOST_BEFORE)
+    scene.while_waiting = lambda: scene.table.delete_positions(scene.first[0], 1)
+    outcome = scene.run()
+
+    assert (outcome.committed, list(outcome.replan), outcome.in_doubt) == ([1], [0], {})
+    assert scene.table.visible() == ALL_ROWS[1:]
+
+
+def test_discards_what_certainly_lost_and_nothing_else() -> None:
+    table = FakeTable()
+    for partition, rows in {"a": (1, 2), "b": (3, 4), "c": (5, 6)}.items():
+        for row in rows:
+            table.append(row, partition=partition)
+    paths = {file.partition: file.path for file in table.now.data.values()}
+    plan = plan_of(table)
+    assert len(plan.groups) == 3
+    engine = FakeEngine(table, plan)
+
+    def strike() -> None:
+        table.overwrite(paths["a"])
+        table.delete_positions(paths["b"], 4)
+
+    engine.after_last = strike
+    record = compact(plan, writer=FakeWriter(table), engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+
+    states = {plan.groups[g.group_id].partition: g.state for g in record.groups}
+    assert states == {"a": GroupState.SUPERSEDED, "b": GroupState.DROPPED, "c": GroupState.COMMITTED}
+    assert record.outcome is RunOutcome.PARTLY_DONE
+    assert len(engine.discarded) == 2
+    assert not set(engine.discarded) & set(table.now.data)
+    assert table.visible() == [1, 3, 5, 6]
+
+
+def test_files_in_doubt_are_not_discarded() -> None:
+    table = FakeTable()
+    table.append(1)
+    table.append(2)
+    plan = plan_of(table)
+    engine = FakeEngine(table, plan)
+    writer = FakeWriter(table, *[Answer.LOST_BEFORE] * 5)
+    record = compact(plan, writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+
+    assert [g.state for g in record.groups] == [GroupState.IN_DOUBT]
+    assert engine.discarded == []
+
+
+def test_a_kernel_that_loses_a_row_and_calls_it_deleted_is_caught_before_the_commit() -> None:
+    table = FakeTable()
+    table.append(1)
+    table.append(2)
+    plan = plan_of(table)
+    engine = FakeEngine(table, plan, losing=[0])
+    writer = FakeWriter(table)
+    record = compact(plan, writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+
+    assert record.groups[0].reason == "verification failed: rows dropped: 1, expected none: no delete is attached to any input"
+    assert record.groups[0].state is GroupState.FAILED
+    assert writer.sent == []
+    assert len(engine.discarded) == 1
+
+
+class Still:
+    def now_ms(self) -> int:
+        return 0

@@ -1,0 +1,106 @@
+"""A plan as text: the line that says it all, groups, kernels, and who is left alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from neve.core.plan import Plan, Skipped
+from neve.core.plan_words import Price
+from neve.core.policy import Policy
+from neve.core.units import MIB
+from neve.flow.plan import plan
+from neve.render.plan import money, plan_line, plan_text, price_line
+from tests.core.make import make_files
+from tests.flow.test_inspect import make_state
+from tests.properties.test_plan import NOW, state_of
+
+
+def shown(content: RenderableType, width: int = 80) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(content)
+    return out.getvalue().splitlines()
+
+
+def make_plan(*, name: str = "day=1") -> Plan:
+    """Twenty crumbs in one partition, six in another, one in each of two more."""
+    homes = [0] * 20 + [1] * 6 + [2, 3]
+    rows = [{"partition": home, "size_bytes": MIB} for home in homes]
+    return plan(state_of(make_files(rows, partitions=[name, "day=2", "day=3", "day=4"])), Policy(), now_ms=NOW)
+
+
+def test_the_first_lines_say_what_would_be_done_and_what_it_takes() -> None:
+    lines = shown(plan_text(make_plan()))
+    assert lines[0] == "c.db.t"
+    assert lines[1] == "26 files (26 MB) → 2 files in 2 groups by copy"
+    assert lines[2] == "about 0.191 s of one core, 56 storage requests, cost below 0.0001"
+    assert lines[3] == "snapshot 3 · target 128 MB"
+
+
+def test_groups_stand_with_their_reasons_and_kernels_with_theirs() -> None:
+    assert shown(plan_text(make_plan()))[5:] == [
+        "2 groups, neediest first",
+        "  partition  tier    files   size  kernel  reason",
+        "  day=1      minor  20 → 1  20 MB  copy    20 files below 16 MB",
+        "  day=2      minor   6 → 1   6 MB  copy    6 files below 16 MB, never compacted",
+        "",
+        "Kernels",
+        "  copy, 2 groups  fragments are joined as they are; their row groups are",
+        "                  re-encoded later",
+        "",
+        "2 partitions left alone",
+        "  2  no trigger of any tier is reached",
+    ]
+
+
+def test_a_reason_that_would_squeeze_the_names_goes_below_them() -> None:
+    lines = shown(plan_text(make_plan(name="day=2025-01-17/region=eu-central-1/kind=a")))
+    at = lines.index("  day=2025-01-17/region=eu-central-1/kind=a  minor  20 → 1  20 MB  copy")
+    assert lines[at + 1] == "  20 files below 16 MB"
+
+
+def test_only_so_many_groups_are_shown() -> None:
+    lines = shown(plan_text(make_plan(), groups=1))
+    assert "1 of 2 groups, neediest first" in lines
+    assert not [line for line in lines if line.startswith("  day=2 ")]
+
+
+def test_an_empty_plan_says_why_in_one_line() -> None:
+    lonely = plan(state_of(make_files([{"size_bytes": MIB}])), Policy(), now_ms=NOW)
+    assert shown(plan_text(lonely))[1:] == [
+        "Nothing to do: no trigger of any tier is reached",
+        "snapshot 3 · target 128 MB",
+    ]
+    empty = plan(make_state(snapshot_id=None, snapshots=(), files=make_files([])), Policy(), now_ms=NOW)
+    assert plan_line(empty) == "Nothing to do: the table has no data"
+    assert shown(plan_text(empty))[-1].startswith("no snapshot yet · target ")
+
+
+def test_rare_reasons_are_summed_up() -> None:
+    reasons = ["common"] * 5 + [f"rare {i}" for i in range(8)]
+    skipped = tuple(
+        Skipped(partition=f"p={i}", spec_id=0, files=1, code="good", reason=reason) for i, reason in enumerate(reasons)
+    )
+    lines = shown(plan_text(make_plan().model_copy(update={"skipped": skipped})))
+    at = lines.index("13 partitions left alone")
+    assert lines[at + 1] == "  5  common"
+    assert lines[-1] == "  3  3 other reasons (--json has them all)"
+
+
+def test_names_from_the_table_are_shown_and_not_obeyed() -> None:
+    lines = shown(plan_text(make_plan(name="day=\x1b[31m")), width=120)
+    assert "  day=\\x1b[31m  minor  20 → 1  20 MB  copy    20 files below 16 MB" in lines
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0, "0.00"), (0.00001, "below 0.0001"), (0.00026, "0.00026"), (0.5, "0.5"), (1234.5, "1,234.50")]
+)
+def test_money_is_never_nothing_for_something(value: float, told: str) -> None:
+    assert money(value) == told
+
+
+def test_a_price_is_one_line() -> None:
+    price = Price(core_seconds=400, requests=1, money=2)
+    assert price_line(price) == "about 6.67 min of one core, 1 storage request, cost 2.00"

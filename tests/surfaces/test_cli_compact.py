@@ -1,0 +1,173 @@
+"""`neve compact` and `neve runs`: once for real, and every way in which a run can end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neve.compose import Neve
+from neve.core.plan_words import Kernel
+from neve.core.record import GroupState, RunOutcome, RunRecord
+from neve.core.statistics import Report
+from neve.samples import SAMPLES
+from neve.settings import load_settings
+from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_report
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the next run end in a given way, without Spark."""
+
+    def end(record: RunRecord) -> None:
+        monkeypatch.setattr(Neve, "report", lambda *_, **__: make_report(record))
+
+    return end
+
+
+def test_a_run_that_is_done_is_told_with_what_to_type_next(neve: Any, warehouse: Path, ended: Any) -> None:
+    ended(make_record())
+    result = neve("compact", "db.floats", "--warehouse", str(warehouse))
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[1] == "Compacted 250 files into 5 in 2.4 s; every row accounted for (10,000 rows)"
+    assert lines[-3:] == [
+        "Next",
+        f"  neve inspect local.db.events --warehouse {warehouse}",
+        f"  neve runs show 3f9c0a1b --warehouse {warehouse}",
+    ]
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(RunOutcome.DONE, 0), (RunOutcome.PARTLY_DONE, 3), (RunOutcome.FAILED, 1)])
+def test_the_outcome_is_the_exit_code_and_json_is_printed_all_the_same(
+    neve: Any, warehouse: Path, ended: Any, outcome: RunOutcome, code: int
+) -> None:
+    lost = make_group(1, state=GroupState.DROPPED, reason="a delete landed", snapshot_id=None)
+    ended(make_record(make_group(0), lost, outcome=outcome))
+    result = neve("compact", "db.floats", "--warehouse", str(warehouse), "--json")
+    assert (result.exit_code, result.stderr) == (code, "")
+    assert Report.model_validate_json(result.stdout).run.outcome is outcome
+
+
+def test_what_was_not_done_can_be_tried_again(neve: Any, warehouse: Path, ended: Any) -> None:
+    ended(make_record(make_group(0, state=GroupState.FAILED, reason="disk full"), outcome=RunOutcome.FAILED))
+    lines = neve("compact", "db.floats", "--warehouse", str(warehouse)).stdout.splitlines()
+    assert "  group 0  failed  disk full" in lines
+    assert lines[lines.index("Next") + 1] == f"  neve compact local.db.events --warehouse {warehouse}"
+
+
+def test_nothing_to_do_is_a_success(neve: Any, warehouse: Path, ended: Any) -> None:
+    ended(make_empty_record())
+    result = neve("compact", "db.floats", "--warehouse", str(warehouse))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1] == "Nothing to do: the table has no data"
+
+
+def test_a_plan_without_groups_starts_no_spark_and_says_why(
+    neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Neve, "spark", property(lambda _: pytest.fail("Spark was started")))
+    result = neve("compact", "db.floats", "--warehouse", str(warehouse), "--min-input-files", "6", "--json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert document["run"]["outcome"] == "nothing-to-do"
+    assert document["run"]["empty_reason"] == "fewer small files than min-input-files (6)"
+    assert (document["stats"]["files_before"], document["stats"]["files_after"]) == (5, 5)
+
+
+def test_a_dry_run_is_the_plan(neve: Any, warehouse: Path) -> None:
+    def shown(*args: str) -> Any:
+        document = json.loads(neve(*args, "db.floats", "--warehouse", str(warehouse), "--tier", "major", "--json").stdout)
+        return {**document, "planned_at_ms": None}
+
+    assert shown("compact", "--dry-run") == shown("plan")
+
+
+def test_runs_of_a_machine_without_any(neve: Any, warehouse: Path) -> None:
+    assert neve("runs").stdout == "No runs yet.\n"
+    assert json.loads(neve("runs", "db.floats", "--warehouse", str(warehouse), "--json").stdout) == {
+        "schema_version": 1,
+        "runs": [],
+    }
+    result = neve("runs", "show", "3f9c")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: Cannot find run '3f9c': no run's id begins so\nHint: neve runs lists them.\n"
+
+
+@pytest.fixture
+def stored(warehouse: Path) -> None:
+    """Two runs in the state store: one over the table of floats, one over another."""
+    from neve.state import StateStore
+
+    loaded = load_settings()
+    with Neve.open(loaded, warehouse=str(warehouse)) as neve:
+        uuid = neve.inspect("db.floats").uuid
+    with StateStore.open(loaded.settings.state.database.reveal({})) as store:
+        store.keep_run(make_record(table="local.db.floats", table_uuid=uuid), [])
+        store.keep_run(make_record(run_id="3f00" + "0" * 28, started_ms=1_700_000_000_000), [])
+
+
+@pytest.mark.usefixtures("stored")
+def test_runs_are_listed_newest_first_and_by_table(neve: Any, warehouse: Path) -> None:
+    lines = neve("runs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "3f9c0a1b", "3f000000"]
+    assert neve("runs", "list").stdout == neve("runs").stdout
+    document = json.loads(neve("runs", "--json", "db.floats", "--warehouse", str(warehouse)).stdout)
+    assert [(run["run_id"], run["table"], run["outcome"]) for run in document["runs"]] == [(RUN_ID, "local.db.floats", "done")]
+    assert len(json.loads(neve("runs", "--limit", "1", "--json").stdout)["runs"]) == 1
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_run_is_found_by_how_its_id_begins(neve: Any) -> None:
+    lines = neve("runs", "show", "3f9").stdout.splitlines()
+    assert lines[:2] == [
+        "local.db.floats",
+        "Compacted 250 files into 5 in 2.4 s; every row accounted for (10,000 rows)",
+    ]
+    assert f"  id        {RUN_ID}" in lines
+    document = json.loads(neve("runs", "show", "--json", RUN_ID).stdout)
+    assert document["run"]["files_compacted"] == 250
+    assert neve("runs", "--json", "show", RUN_ID).stdout == neve("runs", "show", "--json", RUN_ID).stdout
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_beginning_that_fits_two_runs_is_refused(neve: Any) -> None:
+    result = neve("runs", "show", "3f")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: Cannot choose run '3f': 2 runs begin so ({RUN_ID}, 3f00")
+    assert result.stderr.endswith("Hint: Write more of the id.\n")
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning")
+def test_a_table_is_compacted_for_real_and_remembered(neve: Any, tmp_path: Path) -> None:
+    import duckdb
+
+    place = str(tmp_path / "warehouse")
+    with Neve.open(load_settings(), warehouse=place, create_warehouse=True) as opened, opened.demo_target("db") as target:
+        SAMPLES["v1"].build(target, scale=0.2)
+        before = sorted(map(str, target.load("v1").scan().to_arrow().to_pylist()))
+    result = neve("compact", "db.v1", "--warehouse", place, "--force", "--json")
+    assert result.exit_code == 0, result.stderr
+    report = Report.model_validate_json(result.stdout)
+    stats = report.stats
+    assert (report.run.outcome, set(report.run.kernels)) == (RunOutcome.DONE, {Kernel.ARROW})
+    assert (stats.files_before, stats.files_compacted) == (36, 36)
+    assert stats.files_after == stats.files_before - stats.files_removed == report.run.files_written < 10
+    assert stats.bytes_saved == stats.bytes_before - stats.bytes_after
+    assert report.after.health > report.before.health
+    assert report.after.snapshot_id == report.run.snapshots[-1]
+
+    with Neve.open(load_settings(), warehouse=place) as opened, opened.demo_target("db") as target:
+        table = target.load("v1")
+        assert sorted(map(str, table.scan().to_arrow().to_pylist())) == before
+        paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    assert duckdb.sql(f"SELECT count(*) FROM read_parquet({paths!r})").fetchall() == [(len(before),)]
+
+    assert neve("runs", "show", report.run.run_id[:6]).stdout.splitlines()[0] == "local.db.v1"
+    again = neve("compact", "db.v1", "--warehouse", place)
+    assert again.exit_code == 0
+    assert again.stdout.splitlines()[1].startswith("Nothing to do: ")
