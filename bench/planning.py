@@ -64,7 +64,7 @@ class Row:
 
 
 def state_with(files: int) -> TableState:
-    """A table of so many files in daily partitions: mostly fragments, some undersized, some good, a few with deletes."""
+    """A table of so many files in daily partitions: mostly fragments, the rest undersized or good."""
     rng = np.random.default_rng(7)
     partitions = max(1, files // FILES_PER_PARTITION)
     kind = rng.random(files)

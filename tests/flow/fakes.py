@@ -89,6 +89,7 @@ class FakeTable:
     properties: dict[str, str] = field(default_factory=dict)
     history: dict[int, Version] = field(default_factory=dict)
     head: int | None = None
+    last_number: int = 0
     contents: dict[str, frozenset[int]] = field(default_factory=dict)
     names: Iterator[int] = field(default_factory=lambda: iter(range(1, 10**9)))
 
@@ -204,7 +205,7 @@ class FakeTable:
         return set(self.contents[file.path]) - {row for delete in self.now.deletes_of(file) for row in delete.rows}
 
     def _next_number(self) -> int:
-        return self.now.number + 1
+        return self.last_number + 1
 
     def _row_id(self) -> int | None:
         return next(self.names) * 1000 if self.format_version >= 3 else None
@@ -237,7 +238,7 @@ class FakeTable:
         before = self.now
         surviving = {path: file for path, file in before.data.items() if path not in removed}
         # Iceberg looks at what was there before, and not at what is being added.
-        oldest = min((file.number for file in surviving.values()), default=before.number)
+        oldest = min((file.number for file in surviving.values()), default=self.last_number)
         kept = {
             key: delete
             for key, delete in before.deletes.items()
@@ -254,13 +255,14 @@ class FakeTable:
         self.history[self.head] = Version(
             snapshot_id=self.head,
             parent_id=before.snapshot_id or None,
-            number=before.number + 1,
+            number=self._next_number(),
             operation=operation,
             summary={**counts, **(summary or {})},
             data={**surviving, **{file.path: file for file in added}},
             deletes=kept,
             removed_deletes=gone,
         )
+        self.last_number += 1
         if self.format_version >= 3:
             self._give_row_ids()
 

@@ -29,6 +29,7 @@ STRIKES = (
     "rewrite equality deletes",
     "delete by position in a replace commit",
     "delete by equality in a replace commit",
+    "roll back",
     "upgrade",
     "expire",
 )
@@ -65,6 +66,7 @@ class CommitRaces(RuleBasedStateMachine):
             "delete by equality": lambda: self._delete_equal(partition, choice),
             "delete by equality in a replace commit": lambda: self._delete_equal_by_replace(partition, choice),
             "rewrite equality deletes": lambda: self.table.rewrite_equality_deletes(partition),
+            "roll back": self._roll_back,
             "upgrade": self.table.upgrade,
             "expire": self.table.expire,
         }
@@ -104,6 +106,12 @@ class CommitRaces(RuleBasedStateMachine):
         self.table.delete_equal(*doomed, partition=partition, operation="replace", number=number)
         self.rows -= doomed
 
+    def _roll_back(self) -> None:
+        parent = self.table.now.parent_id
+        if parent in self.table.history:
+            self.table.roll_back(parent)
+            self.rows = set(self.table.visible())
+
     def _overwrite(self, path: str) -> None:
         self.rows -= self.table.contents[path]
         self.table.overwrite(path)
@@ -141,7 +149,8 @@ class CommitRaces(RuleBasedStateMachine):
         waits = iter(waiting)
 
         def sleep(_: float) -> None:
-            self._later(next(waits, []))()
+            # A snapshot that is expired before we could look at it can only be known by its files, and not be judged.
+            self._later([each for each in next(waits, []) if each[0] != "expire" or not writer.sent])()
             if landing % 2:
                 writer.land()
 

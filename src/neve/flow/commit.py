@@ -271,6 +271,10 @@ class Committer:
             self._undo(ours, wrong, now)
             outcome.in_doubt |= dict.fromkeys(ids, f"rolled back, for {wrong}")
             return True
+        if ours is None:
+            log.warning(
+                "run %s: a commit is known by its files alone, its snapshot is expired: it was not judged", self._run_id
+            )
         outcome.snapshot_id = ours.snapshot_id if ours else None
         outcome.committed += ids
         return True

@@ -7,12 +7,16 @@ they are committed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from typing import TYPE_CHECKING
+from zipimport import zipimporter
 
 from neve.core.plan_words import Kernel
 from neve.core.units import MIB
@@ -91,7 +95,11 @@ class SparkEngine:
     def _wave(self, orders: Sequence[WorkOrder]) -> list[WorkResult | FailedOrder]:
         context = self._spark.sparkContext
         payload = [(order.model_dump_json(), self._storage) for order in orders]
-        answers = context.parallelize(payload, len(payload)).map(_run_in_task).collect()
+        try:
+            answers = context.parallelize(payload, len(payload)).map(_task).collect()
+        except Exception as error:  # the cluster gave the job up: this wave is set aside, the others go on
+            self.discard(self.leftovers(order.output_prefix for order in orders))
+            return [FailedOrder(group_id=order.group_id, reason=_reason(error)) for order in orders]
         return [self._settle(order, kind, text) for order, (kind, text) in zip(orders, answers, strict=True)]
 
     def _settle(self, order: WorkOrder, kind: str, text: str) -> WorkResult | FailedOrder:
@@ -105,8 +113,35 @@ class SparkEngine:
         try:
             return self._kernel.run(order, refusals)
         except Exception as error:  # Spark's failures come as many types; the group is set aside, the others go on
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-            return FailedOrder(group_id=order.group_id, reason=reason)
+            return FailedOrder(group_id=order.group_id, reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+
+def _task(payload: tuple[str, dict[str, str]]) -> tuple[str, str]:
+    try:
+        return _run_in_task(payload)
+    finally:
+        _ease_next_task()
+
+
+def _ease_next_task() -> None:
+    """Leaves Spark's worker little to do between tasks. Before each it drops import caches, which reads the directory of
+    pyspark.zip anew for every package imported from it; after each it collects garbage. Measured: 0.15 s of CPU a task, where
+    copying a small group takes less. Finders come back when something is imported."""
+    finders = sys.path_importer_cache
+    for path in [path for path, finder in finders.items() if isinstance(finder, zipimporter)]:
+        finders.pop(path, None)
+    _freeze_modules()
+
+
+@cache
+def _freeze_modules() -> None:
+    """Once in each worker, when the kernels are imported: what stays for good need not be walked again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _run_in_task(payload: tuple[str, dict[str, str]]) -> tuple[str, str]:
