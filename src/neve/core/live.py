@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from neve.core.metrics import ColumnMetrics
@@ -64,7 +65,7 @@ class LiveFile:
         """Its rows, deleted ones included."""
         return int(self.data_file["record-count"])
 
-    @property
+    @cached_property
     def metrics(self) -> dict[int, ColumnMetrics]:
         """Column metrics by field id, as far as the manifest has them."""
         fields: dict[int, dict[str, Any]] = {}

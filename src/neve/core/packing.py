@@ -44,9 +44,9 @@ def _join(partition: Column, sizes: Column, order: Column, target_bytes: int) ->
     if not len(sizes):
         return np.zeros(0, dtype=np.int64)
     by = np.lexsort((order, partition))
-    keys, starts = np.unique(partition[by], return_index=True)
+    starts = np.flatnonzero(np.diff(partition[by], prepend=-1))
     ends = np.append(starts[1:], len(by))
-    rank = np.searchsorted(keys, partition[by])
+    rank = np.repeat(np.arange(len(starts)), ends - starts)
     totals = np.add.reduceat(sizes[by], starts)
     wanted = np.minimum(bins_wanted(totals, target_bytes), ends - starts)
     local = _contiguous(sizes[by], rank, starts, totals, wanted)

@@ -53,7 +53,9 @@ def plan(
     """The plan for a state read at depth FILES."""
     files = state.files if state.files is not None else FileColumns.empty()
     groups, skipped = _Planner(state, files, policy, memory or Memory(), request or Request(), now_ms).run()
-    chosen = np.sort(groups.files)
+    named = np.zeros(len(files), dtype=bool)
+    named[groups.files] = True
+    chosen, place = np.flatnonzero(named), np.cumsum(named) - 1
     return Plan(
         table=state.name,
         table_uuid=state.uuid,
@@ -65,7 +67,7 @@ def plan(
         sort_order_id=state.default_sort_order_id,
         planned_at_ms=now_ms,
         policy=policy,
-        groups=replace(groups, files=np.searchsorted(chosen, groups.files)),
+        groups=replace(groups, files=place[groups.files]),
         skipped=tuple(skipped),
         empty_reason=None if len(groups) else _empty_reason(state, skipped),
         files=FileColumns(table=files.table.take(pa.array(chosen)), partitions=files.partitions),
