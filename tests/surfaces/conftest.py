@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from neve.engines.spark.jars import default_cache
+
+JARS_CACHE = default_cache()
+"""Found while HOME is still the real one: what was downloaded once serves every test."""
+
 Run = Callable[..., Any]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
@@ -26,6 +31,7 @@ def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith(("NEVE_", "XDG_")) or name in ("NO_COLOR", "FORCE_COLOR")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("NEVE_JARS_CACHE", str(JARS_CACHE))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(work)
     return work

@@ -105,24 +105,3 @@ def test_an_empty_directory_may_be_used_and_a_half_written_marker_counts_as_unfi
     assert directory.finished() == {"v1"}
     (tmp_path / "empty" / MARKER).write_text('{"finished": ')
     assert directory.finished() == frozenset()
-
-
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning")
-def test_with_spark_the_demo_compacts_and_asks_the_same_before_and_after(neve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in SAMPLES if name not in ("stream", "floats")]:
-        monkeypatch.delitem(SAMPLES, name)
-    result = neve("demo", "--json")
-    assert result.exit_code == 0, result.stdout
-    document = json.loads(result.stdout)
-    [compaction] = document["compactions"]
-    assert compaction["run"]["table"] == "local.db.stream"
-    assert (compaction["stats"]["files_before"], compaction["stats"]["files_after"]) == (250, 5)
-    assert [query["equal"] for query in compaction["queries"]] == [True, True]
-    assert document["failures"] == []
-    assert document["next_steps"][1] == "neve plan local.db.floats --warehouse demo-warehouse"
-
-    kept = neve("demo", "--keep")
-    assert kept.exit_code == 0
-    assert "Compacted" not in kept.stdout
