@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from neve.engines.spark.session import SparkOptions, open_session
 from neve.kernels.arrow.refusing import counts_nested_nulls
@@ -52,3 +54,10 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
     options = SparkOptions(master="local[2]", driver_memory="1g")
     with open_session(options, catalog_conf=local_catalog(warehouse), needs=["sqlite"], app_name="neve-tests") as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def catalog(warehouse: Path) -> Iterator[SqlCatalog]:
+    """The same catalog as pyiceberg opens it."""
+    with closing(SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))) as opened:
+        yield opened

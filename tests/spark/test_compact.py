@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +29,6 @@ BY_SAMPLE = {
     "cdc": [(COPY, SPARK)],
     "v3": [(ARROW, SPARK)],
 }
-
-
-@pytest.fixture(scope="module")
-def catalog(warehouse: Path) -> Iterator[SqlCatalog]:
-    with closing(SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", BY_SAMPLE)

@@ -15,19 +15,7 @@ from tests.spark.rewriting import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COPY, ARROW, SPARK = Kernel.COPY, Kernel.ARROW, Kernel.SPARK
-BY_SAMPLE = {
-    # Pinned kernel, and the kernel that did it: schemas that differ cannot be copied, deletes and lineage are Spark's.
-    "stream": [(COPY, COPY), (ARROW, ARROW)],
-    "evolved": [(COPY, ARROW), (ARROW, ARROW), (SPARK, SPARK)],
-    "respecced": [(ARROW, ARROW)],
-    "v1": [(COPY, COPY), (ARROW, ARROW), (SPARK, SPARK)],
-    "floats": [(COPY, COPY), (ARROW, ARROW), (SPARK, SPARK)],
-    "mixed_writers": [(COPY, ARROW), (ARROW, ARROW)],
-    "wide": [(ARROW, ARROW)],
-    "cdc": [(COPY, SPARK)],
-    "v3": [(ARROW, SPARK)],
-}
+COPY, ARROW = Kernel.COPY, Kernel.ARROW
 
 
 def test_columns_that_spark_cannot_read_are_rewritten_all_the_same(
