@@ -74,6 +74,7 @@ def resume(
     present = [plan.groups[i] for i in open_ if all(path in run.planned for path in plan.paths(plan.groups[i]))]
     for group_id in set(open_) - {group.group_id for group in present}:
         run.note(group_id, GroupState.SUPERSEDED, "its inputs are no longer live")
+    run.sent_before = {result.group_id for result in written}
     return run.carry_out(written, work_orders(plan, present, run.planned, writer, specs))
 
 
@@ -101,6 +102,8 @@ class _Run:
     started_ms: int
     records: dict[int, GroupRecord] = field(default_factory=dict)
     snapshots: list[int] = field(default_factory=list)
+    sent_before: set[int] = field(default_factory=set)
+    """Groups that an earlier process may have committed: a tag may hold their files where no walk from the head finds them."""
 
     def __post_init__(self) -> None:
         self.planned = {file.path: file for file in self._scan()}
@@ -184,14 +187,15 @@ class _Run:
             return None
         paths = self.plan.paths(self.plan.groups[result.group_id])
         if any(path not in self.planned for path in paths):
-            self.engine.discard(output.path for output in result.outputs)
-            self._settle(result.group_id, GroupState.SUPERSEDED, "its inputs are no longer live")
+            self._note_written(result, None)
+            self._settle(result.group_id, GroupState.IN_DOUBT, "its inputs are no longer live; it may have landed before")
             return None
         inputs = tuple(self.planned[path] for path in paths)
         proof = proof_of(result, inputs, self.schema, self.planned)
         self._note_written(result, proof)
         if not proof.holds:
-            self.engine.discard(output.path for output in result.outputs)
+            if result.group_id not in self.sent_before:
+                self.engine.discard(output.path for output in result.outputs)
             self._settle(result.group_id, GroupState.FAILED, f"verification failed: {proof.objection}")
             return None
         outputs = tuple(described_outputs(result, inputs, self.schema, self.properties))
@@ -223,6 +227,9 @@ class _Run:
         lost = {GroupState.SUPERSEDED: outcome.superseded, GroupState.DROPPED: outcome.replan | outcome.dropped}
         for state, reasons in lost.items():
             for group_id, why in reasons.items():
+                if group_id in self.sent_before:
+                    self.note(group_id, GroupState.IN_DOUBT, f"{why}; it may have landed before")
+                    continue
                 if group_id not in outcome.in_doubt:
                     self.engine.discard(written[group_id])
                 self.note(group_id, state, why)
