@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
+BENCH_WORK ?= bench/out/work
+BENCH_OPTIONS ?=
 
 .PHONY: help setup demo test soak test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
 
@@ -50,8 +52,11 @@ stack-down: setup ## Stop them
 wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fresh environment
 	@scripts/wheel
 
-bench: setup ## Run the benchmarks; results go to bench/out
-	@$(PY) bench/inspect.py
+bench: setup ## Run the benchmarks on a quiet machine, an hour or two; results go to bench/out (BENCH_OPTIONS=--quick to try)
+	@status=0; $(PY) bench/inspect.py || status=1; $(PY) -m bench.planning || status=1; \
+	for name in memory rewrite scale query; do \
+	  $(PY) -m bench.$$name --work $(BENCH_WORK)/$$name $(BENCH_OPTIONS) || status=1; done; \
+	$(PY) -m bench.chart_page; exit $$status
 
 clean: ## Remove what was built, the environments included
 	rm -rf .venv .venv35 dist build demo-warehouse bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,10 +15,12 @@ STYLE = "font-family:system-ui,sans-serif;font-size:12px;fill:#222"
 
 @dataclass(frozen=True)
 class Series:
-    """One line: its name in the legend, and its points."""
+    """One line: its name in the legend, and its points. Lines that belong together may share a colour, one of them dashed."""
 
     name: str
     points: Sequence[tuple[float, float]]
+    colour: int | None = None
+    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,15 @@ class Chart:
     def _lines(self, across: _Axis, up: _Axis) -> list[str]:
         parts = []
         for n, line in enumerate(self.series):
-            colour = COLOURS[n % len(COLOURS)]
+            colour = COLOURS[(n if line.colour is None else line.colour) % len(COLOURS)]
+            dash = ' stroke-dasharray="5 4"' if line.dashed else ""
             at = [(across.at(x), up.at(y)) for x, y in line.points]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in at]
             y = TOP + 14 + 20 * n
             parts += [
-                _line(WIDTH - RIGHT + 36, y - 4, WIDTH - RIGHT + 58, y - 4, colour),
+                _line(WIDTH - RIGHT + 36, y - 4, WIDTH - RIGHT + 58, y - 4, colour, dash=dash),
                 _text(WIDTH - RIGHT + 64, y, line.name),
             ]
         return parts
@@ -107,8 +110,8 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, *, width: float = 1.5) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str, *, width: float = 1.5, dash: str = "") -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 
 def _text(

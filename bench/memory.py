@@ -7,9 +7,7 @@ a bar is missed, with 2 when an order did not write every row.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -19,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.chart import Chart, Series
+from bench.chart_page import OUT, Figures, leave, machine
 from bench.process_tree import measure
 from neve.core.plan_words import Kernel
 from neve.core.units import GIB, MIB
 from neve.core.work import InputFile, WorkOrder, WorkResult, WriteSettings
 
-OUT = Path(__file__).parent / "out"
 BAR_BYTES = GIB
 FLAT_RATIO = 1.25
 """How much more the largest group may take than one of a gigabyte."""
 GB = 10**9
 TIMEOUT_SECONDS = 3600
-EVENT_FILES = 8
+EVENT_FILES, WIDE_MIB, LONG_ROWS = 8, 512, 120
 EVENTS = (
     "id long, user_id long, ts timestamptz, kind string, country string, page string, price double, score double, "
     "quantity int, status int, session string, created timestamptz"
@@ -92,33 +90,37 @@ def main() -> int:
     if options.order:
         return _run_one(options.order)
     if options.make:
-        _make(options.work)
+        _make(options)
         return 0
+    about = machine()
     # In a process of its own: what this one ever held would count as its children's peak.
-    subprocess.run([sys.executable, "-m", "bench.memory", "--make", "--work", str(options.work)], check=True)
+    make = [sys.executable, "-m", "bench.memory", "--make", "--work", str(options.work)]
+    subprocess.run([*make, "--quick"] if options.quick else make, check=True)
     rows: list[Row] = []
-    print("case               kernel   input MB  output MB  peak MiB   wall s    CPU s  bar")
     try:
-        for case in _cases(options.work, [float(size) for size in options.sizes.split(",")]):
-            for kernel in (Kernel.COPY, Kernel.ARROW):
-                rows.append(_measured(case, kernel, options.work))
-                _print(rows[-1])
+        for case in _cases(options):
+            rows += [_measured(case, kernel, options.work) for kernel in (Kernel.COPY, Kernel.ARROW)]
     except WrongResultError as error:
         print(error, file=sys.stderr)
         return 2
     grown = list(_grown(rows))
-    print("\n".join(grown), end="\n" if grown else "")
-    _write(rows, grown)
+    content = {**about, "grown": grown, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
+    leave("memory", _figures(rows, grown), content, {"memory": _chart(rows)}, json_file=options.json, quick=options.quick)
     return 1 if grown or any(row.verdict != "ok" for row in rows) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, metavar="DIR", default=OUT / "memory", help="where the files are kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go, the chart beside (bench/out/memory.json)")
+    parser.add_argument("--quick", action="store_true", help="small files: only to see that it works")
     parser.add_argument("--sizes", default="0.1,1,5", metavar="LIST", help="group sizes in GB (0.1,1,5)")
     parser.add_argument("--order", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.shape = (1, 8, 6) if options.quick else (EVENT_FILES, WIDE_MIB, LONG_ROWS)
+    options.sizes = "0.02" if options.quick else options.sizes
+    return options
 
 
 def _run_one(path: Path) -> int:
@@ -130,25 +132,25 @@ def _run_one(path: Path) -> int:
     return 0
 
 
-def _make(work: Path) -> None:
+def _make(options: argparse.Namespace) -> None:
     """Writes the files that are not there yet."""
-    work.mkdir(parents=True, exist_ok=True)
-    for make in (_events, _wide, _long):
-        make(work)
+    options.work.mkdir(parents=True, exist_ok=True)
+    for make, count in zip((_events, _wide, _long), options.shape, strict=True):
+        make(options.work, count)
 
 
-def _cases(work: Path, sizes: list[float]) -> Iterator[Case]:
-    events = _events(work)
-    for size in sizes:
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    files, wide_mib, long_rows = options.shape
+    events = _events(options.work, files)
+    for size in map(float, options.sizes.split(",")):
         wanted = int(size * GB)
-        free = shutil.disk_usage(work).free
+        free = shutil.disk_usage(options.work).free
         if 1.5 * wanted > free:
-            print(f"events {size:g} GB: left out, the disk has {free / GB:.0f} GB free")
+            print(f"events {size:g} GB: left out, the disk has {free / GB:.0f} GB free", file=sys.stderr)
             continue
-        inputs = _repeated(events.inputs, wanted)
-        yield Case(f"events {size:g} GB", events.schema, inputs)
-    yield _wide(work)
-    yield _long(work)
+        yield Case(f"events {size:g} GB", events.schema, _repeated(events.inputs, wanted))
+    yield _wide(options.work, wide_mib)
+    yield _long(options.work, long_rows)
 
 
 def _repeated(files: tuple[InputFile, ...], wanted: int) -> tuple[InputFile, ...]:
@@ -160,6 +162,7 @@ def _repeated(files: tuple[InputFile, ...], wanted: int) -> tuple[InputFile, ...
 
 
 def _measured(case: Case, kernel: Kernel, work: Path) -> Row:
+    print(f"{case.name}: {kernel}", file=sys.stderr, flush=True)
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
@@ -196,21 +199,25 @@ def _grown(rows: list[Row]) -> Iterator[str]:
                 yield f"{row.case}, {kernel}: {times:.2f} times the memory of {base.case}, the bar is {FLAT_RATIO:g}"
 
 
-def _print(row: Row) -> None:
-    print(
-        f"{row.case:18} {row.kernel:6} {row.input_bytes / 1e6:10.1f} {row.output_bytes / 1e6:10.1f}"
-        f" {row.peak_rss_bytes / MIB:9.0f} {row.wall_seconds:8.1f} {row.cpu_seconds:8.1f}  {row.verdict}",
-        flush=True,
-    )
+def _figures(rows: list[Row], grown: list[str]) -> Figures:
+    head = ["case", "kernel", "input MB", "output MB", "peak MiB", "wall s", "CPU s", "bar"]
+    lines = [
+        [
+            row.case,
+            row.kernel,
+            *(f"{size / 1e6:.1f}" for size in (row.input_bytes, row.output_bytes)),
+            f"{row.peak_rss_bytes / MIB:.0f}",
+            *(f"{seconds:.1f}" for seconds in (row.wall_seconds, row.cpu_seconds)),
+            row.verdict,
+        ]
+        for row in rows
+    ]
+    return Figures(head, lines, left=2, notes=grown)
 
 
-def _write(rows: list[Row], grown: list[str]) -> None:
-    OUT.mkdir(exist_ok=True)
-    about = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "grown": grown}
-    content = {**about, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
-    (OUT / "memory.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
+def _chart(rows: list[Row]) -> Chart:
     events = [row for row in rows if row.case.startswith("events")]
-    chart = Chart(
+    return Chart(
         title="Peak memory of a task by the size of its group",
         x_label="group, MB",
         y_label="peak RSS, MiB",
@@ -220,7 +227,6 @@ def _write(rows: list[Row], grown: list[str]) -> None:
         ],
         bars=[(row.input_bytes / 1e6, BAR_BYTES / MIB, "1 GiB") for row in events[-1:]],
     )
-    (OUT / "memory.svg").write_text(chart.svg(), encoding="utf-8")
 
 
 def _schema(text: str) -> dict[str, Any]:
@@ -230,10 +236,10 @@ def _schema(text: str) -> dict[str, Any]:
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
-def _events(work: Path) -> Case:
+def _events(work: Path, count: int) -> Case:
     """Files of some 16 MB with the columns of the reference table."""
     schema, rows = _schema(EVENTS), 500_000
-    files = [work / f"events-{index}.parquet" for index in range(EVENT_FILES)]
+    files = [work / f"events-{index}.parquet" for index in range(count)]
     for index, path in enumerate(files):
         if not path.exists():
             _write_file(path, schema, _event_columns(index, rows), compression="zstd", compression_level=3)
@@ -255,25 +261,25 @@ def _event_columns(index: int, rows: int) -> list[Any]:
     return [*ids, *texts, *numbers, words("session-", 2000), ts + rng.integers(0, 10**9, rows)]
 
 
-def _wide(work: Path) -> Case:
-    """One row group of 512 MiB in 200 columns that do not compress."""
+def _wide(work: Path, mib: int) -> Case:
+    """One row group of so many MiB in 200 columns that do not compress."""
     import numpy as np
 
-    schema, rows = _schema(", ".join(f"c{i} long" for i in range(200))), 512 * MIB // 8 // 200
-    path = work / "wide.parquet"
+    schema, rows = _schema(", ".join(f"c{i} long" for i in range(200))), mib * MIB // 8 // 200
+    path = work / f"wide-{mib}.parquet"
     if not path.exists():
         rng = np.random.default_rng(7)
         columns = [rng.integers(-(2**62), 2**62, rows) for _ in range(200)]
         _write_file(path, schema, columns, row_group_size=rows, use_dictionary=False, compression="zstd")
-    return Case("512 MiB x 200", schema, (InputFile(path=str(path), size_bytes=path.stat().st_size, records=rows),))
+    return Case(f"{mib} MiB x 200", schema, (InputFile(path=str(path), size_bytes=path.stat().st_size, records=rows),))
 
 
-def _long(work: Path) -> Case:
-    """120 strings of 10 MB in one row group, a page each: a reader must decompress a page whole."""
+def _long(work: Path, rows: int) -> Case:
+    """Strings of 10 MB in one row group, a page each: a reader must decompress a page whole."""
     import numpy as np
 
-    schema, rows = _schema("id long, body string"), 120
-    path = work / "long.parquet"
+    schema = _schema("id long, body string")
+    path = work / f"long-{rows}.parquet"
     if not path.exists():
         rng = np.random.default_rng(7)
         columns = [np.arange(rows), [rng.bytes(5_000_000).hex() for _ in range(rows)]]

@@ -1,6 +1,7 @@
 """Our kernels against Iceberg's own `rewrite_data_files`: same table, same warm Spark session, alternating, medians.
 
-Run as `python -m bench.rewrite --work DIR`. Exits with 1 when a bar is missed, with 2 when a table's content changed.
+Run as `python -m bench.rewrite --work DIR`. Iceberg's own first tries each of its settings once; its fastest then takes turns
+with our kernels. Exits with 1 when a bar is missed, with 2 when a table's content changed.
 """
 
 # ruff: noqa: S608 - the only names in these statements are our own
@@ -8,26 +9,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.chart import BarChart
+from bench.chart_page import Figures, leave, machine
 from bench.contenders import ICEBERG, Contender, DeclinedError, iceberg, iceberg_options, ours
-from bench.own_tree import OwnTree, Used
+from bench.own_tree import OwnTree
 from bench.shapes import SHAPES, Written, write
 from neve.compose import Neve
 from neve.core.plan_words import Kernel
 from neve.core.units import MIB
 from neve.settings import load_settings
 
-OUT = Path(__file__).parent / "out"
 CATALOG = "local"
 _OURS = (Kernel.COPY, Kernel.ARROW)
 
@@ -59,6 +60,9 @@ class Run:
     wall_seconds: float
     cpu_seconds: float
     peak_rss_bytes: int
+    jvm_peak_bytes: int
+    driver_peak_bytes: int
+    workers_peak_bytes: int
     output_files: int
     output_bytes: int
     scan_seconds: float
@@ -66,17 +70,40 @@ class Run:
 
 @dataclass
 class Row:
-    """A contender on a table: all its runs, or why there are none."""
+    """A contender on a table: all its runs, or why there are none. `tried` are settings with their wall and CPU seconds."""
 
     table: str
+    table_words: str
     contender: str
     settings: str
     runs: list[Run] = field(default_factory=list)
     declined: str | None = None
+    tried: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def median(self, name: str) -> float:
         """Over the runs."""
         return statistics.median(getattr(run, name) for run in self.runs)
+
+    def peak(self, name: str) -> int:
+        """The largest of all runs."""
+        return max(getattr(run, name) for run in self.runs)
+
+
+class TreeByRole(OwnTree):
+    """Peak memory by role as well: the JVM, this process, and Spark's Python workers. Each role has its own moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peaks = {"jvm": 0, "driver": 0, "workers": 0}
+
+    def _sample(self) -> None:
+        super()._sample()
+        me = psutil.Process()
+        now = {"jvm": 0, "driver": me.memory_info().rss, "workers": 0}
+        for process in me.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                now["jvm" if process.name() == "java" else "workers"] += process.memory_info().rss
+        self.peaks = {role: max(peak, now[role]) for role, peak in self.peaks.items()}
 
 
 class Field:
@@ -105,19 +132,20 @@ class Field:
         """Lets one contender rewrite the table, looks at what it left, and puts the table back."""
         self._collect_garbage()
         try:
-            with OwnTree() as tree:
+            with TreeByRole() as tree:
                 contender.run()
             self.spark.sql(f"REFRESH TABLE {self.written.table}")
             answer, seconds = self._scan()
             if answer != self._answer:
                 raise WrongContentError(f"{contender.name} changed the content of {self.written.table}")
-            return self._result(tree.used, seconds)
+            return self._result(tree, seconds)
         finally:
             self.reset()
 
-    def _result(self, used: Used, scan_seconds: float) -> Run:
+    def _result(self, tree: TreeByRole, scan_seconds: float) -> Run:
         files, size = self.spark.sql(f"SELECT count(*), sum(file_size_in_bytes) FROM {self.written.table}.files").first()
-        return Run(**asdict(used), output_files=files, output_bytes=size, scan_seconds=scan_seconds)
+        peaks = {f"{role}_peak_bytes": peak for role, peak in tree.peaks.items()}
+        return Run(**asdict(tree.used), **peaks, output_files=files, output_bytes=size, scan_seconds=scan_seconds)
 
     def _scan(self) -> tuple[Any, float]:
         """A sum of hashes by column: every value is decoded, no order matters, and metadata alone cannot answer it."""
@@ -133,41 +161,52 @@ class Field:
 def main() -> int:
     """Generates, measures, prints, writes, judges."""
     options = _options()
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"This machine is busy (load {load:.1f} on {os.cpu_count()} cores): times will be too long.", file=sys.stderr)
+    about = machine()
     rows: list[Row] = []
     try:
-        with _opened(options.work) as neve:
+        with opened(options.work, cores=2) as neve:
             for name in options.tables:
                 rows += _compete(neve, name, options)
     except WrongContentError as error:
         print(error, file=sys.stderr)
         return 2
     missed = list(_missed(rows))
+    content = {**about, "repeats": options.repeats, "missed": missed, "rows": [asdict(row) for row in rows]}
+    leave("rewrite", _figures(rows, options), content, {"rewrite": _chart(rows)}, json_file=options.json, quick=options.quick)
     for words in missed:
         print(words)
-    _write(rows, load=load, repeats=options.repeats, missed=missed)
     return 1 if missed else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where tables are kept between runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go, the chart beside (bench/out/rewrite.json)")
+    parser.add_argument("--quick", action="store_true", help="a tiny table, once, with one setting: only to see that it works")
     parser.add_argument("--tables", type=lambda text: text.split(","), default=["A", "B", "large", "wide", "partitioned"])
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="runs of each contender (5)")
-    parser.add_argument("--settings", choices=["all", "one"], default="all", help="settings of Iceberg's own to choose from")
+    parser.add_argument(
+        "--settings",
+        choices=["all", "best", "one"],
+        default="all",
+        help="settings of Iceberg's own: try all once and take the fastest; take the fastest of an earlier round in the same "
+        "directory; or take the first, untried (all)",
+    )
     parser.add_argument("--kernels", type=lambda text: [Kernel(name) for name in text.split(",")], default=list(_OURS))
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.tables, options.repeats, options.settings = ["tiny"], 1, "one"
+    return options
 
 
 @contextmanager
-def _opened(work: Path) -> Iterator[Neve]:
+def opened(work: Path, *, cores: int) -> Iterator[Neve]:
+    """Neve on the tables of this directory, with so many Spark tasks at a time."""
     work.mkdir(parents=True, exist_ok=True)
     environ = {
         "NEVE_STATE__URL": f"sqlite:///{work.resolve()}/state.db",
         "NEVE_CACHE__ENABLED": "false",  # it would know the manifests from the run before, as no first run does
-        "NEVE_SPARK__MASTER": "local[2]",
+        "NEVE_SPARK__MASTER": f"local[{cores}]",
     }
     loaded = load_settings(environ=environ)
     with Neve.open(loaded, warehouse=str(work / "warehouse"), create_warehouse=True) as neve:
@@ -178,14 +217,16 @@ def _compete(neve: Neve, name: str, options: argparse.Namespace) -> list[Row]:
     written = write(neve.spark, f"{CATALOG}.bench", SHAPES[name])
     field_ = Field(neve, written, options.work / "warehouse")
     size, target = f"{written.bytes / MIB:.0f} MiB", f"{written.target_bytes / MIB:.0f} MiB"
-    print(f"\n{name}: {written.shape.words} ({written.files} files, {size}, target {target}, scan {field_.scan_before:.2f} s)")
-    contenders = [_best(field_, options), *(ours(neve, written, kernel) for kernel in options.kernels)]
-    rows = [Row(name, contender.name, contender.settings) for contender in contenders]
+    words = f"{written.shape.words} ({written.files} files, {size}, target {target}, scan before {field_.scan_before:.2f} s)"
+    _say(f"{name}: {words}")
+    best, tried = _best(field_, options)
+    contenders = [best, *(ours(neve, written, kernel) for kernel in options.kernels)]
+    rows = [Row(name, words, contender.name, contender.settings) for contender in contenders]
+    rows[0].tried = tried
     for number in range(options.repeats + 1):
         for row, contender in zip(rows, contenders, strict=True):
             if row.declined is None and not (number == 0 and contender.name == ICEBERG):
                 _take_turn(field_, row, contender, counts=number > 0)
-    _print(rows)
     return rows
 
 
@@ -198,42 +239,63 @@ def _take_turn(field_: Field, row: Row, contender: Contender, *, counts: bool) -
         return
     if counts:
         row.runs.append(run)
+        _say(f"  {row.contender}: {run.wall_seconds:.2f} s wall, {run.cpu_seconds:.2f} s CPU")
 
 
-def _best(field_: Field, options: argparse.Namespace) -> Contender:
-    """Iceberg's own at the settings that were fastest here, tried once each after a run to warm up."""
-    written = field_.written
-    candidates = [iceberg(field_.spark, written, given) for given in iceberg_options(written)]
-    candidates = candidates[:1] if options.settings == "one" else candidates
-    field_.run(candidates[0])
-    if len(candidates) == 1:
-        return candidates[0]
-    times = []
-    for candidate in candidates:
+def _best(field_: Field, options: argparse.Namespace) -> tuple[Contender, dict[str, tuple[float, float]]]:
+    """Iceberg's own at the settings that were fastest here, with what each took; a run to warm up goes before."""
+    written, memory = field_.written, options.work / "fastest-settings.json"
+    candidates = {one.settings: one for one in (iceberg(field_.spark, written, given) for given in iceberg_options(written))}
+    fastest: dict[str, str] = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
+    known = next(iter(candidates)) if options.settings == "one" else fastest.get(written.shape.name)
+    field_.run(next(iter(candidates.values())))
+    if options.settings != "all" and known in candidates:
+        return candidates[known], {}
+    tried = {}
+    for settings, candidate in candidates.items():
         run = field_.run(candidate)
-        times.append(run.wall_seconds)
-        print(f"  tried: {candidate.settings:52} {run.wall_seconds:7.2f} s wall {run.cpu_seconds:7.2f} s CPU")
-    return candidates[times.index(min(times))]
+        tried[settings] = run.wall_seconds, run.cpu_seconds
+        _say(f"  tried: {settings}: {run.wall_seconds:.2f} s wall, {run.cpu_seconds:.2f} s CPU")
+    fastest[written.shape.name] = min(tried, key=lambda settings: tried[settings])
+    memory.write_text(json.dumps(fastest, indent=2), encoding="utf-8")
+    return candidates[fastest[written.shape.name]], tried
 
 
-_HEAD = "  contender              wall s      x    CPU s      x  peak MiB  files      MiB      x  scan s"
+_HEAD = ["table", "contender", "wall s", "x", "CPU s", "x"]
+_HEAD += ["peak MiB", "JVM", "driver", "workers", "files", "MiB", "of Iceberg's", "scan s"]
+_PEAKS = ("peak_rss_bytes", "jvm_peak_bytes", "driver_peak_bytes", "workers_peak_bytes")
 
 
-def _print(rows: list[Row]) -> None:
-    print(_HEAD)
-    base = rows[0]
+def _figures(rows: list[Row], options: argparse.Namespace) -> Figures:
+    lines, notes = [], []
+    bases = {row.table: row for row in rows if row.contender == ICEBERG}
     for row in rows:
-        if not row.runs:
-            print(f"  {row.contender:20} declined: {row.declined}")
-            continue
-        wall, cpu, size = (row.median(name) for name in ("wall_seconds", "cpu_seconds", "output_bytes"))
-        print(
-            f"  {row.contender:20} {wall:8.2f} {base.median('wall_seconds') / wall:6.1f} {cpu:8.2f}"
-            f" {base.median('cpu_seconds') / cpu:6.1f} {max(r.peak_rss_bytes for r in row.runs) / MIB:9.0f}"
-            f" {row.median('output_files'):6.0f} {size / MIB:8.1f} {size / base.median('output_bytes'):6.3f}"
-            f" {row.median('scan_seconds'):7.2f}"
-        )
-    print(f"  ({base.contender}: {base.settings})")
+        base = bases[row.table]
+        if row.runs:
+            lines.append([row.table, row.contender, *_cells(row, base)])
+        else:
+            lines.append([row.table, row.contender, "declined", *["-"] * (len(_HEAD) - 3)])
+            notes.append(f"{row.table}: {row.contender} declined: {row.declined}.")
+        if row is base:
+            notes.append(f"{row.table}: {row.table_words}; {ICEBERG} with {row.settings}, {_how_chosen(row, options)}.")
+    turns = f"Medians of {options.repeats}, contenders taking turns in one warm session; memory is the largest seen."
+    return Figures(_HEAD, lines, left=2, notes=[turns, *notes])
+
+
+def _how_chosen(row: Row, options: argparse.Namespace) -> str:
+    if row.tried:
+        tried = "; ".join(f"{settings}: {wall:.1f} s" for settings, (wall, _) in row.tried.items())
+        return f"the fastest of one round over all settings ({tried})"
+    return "not tried against others" if options.settings == "one" else "the fastest in an earlier round over all settings"
+
+
+def _cells(row: Row, base: Row) -> Iterator[str]:
+    for name in ("wall_seconds", "cpu_seconds"):
+        yield from (f"{row.median(name):.2f}", f"{base.median(name) / row.median(name):.1f}")
+    yield from (f"{row.peak(name) / MIB:.0f}" for name in _PEAKS)
+    size = row.median("output_bytes")
+    yield from (f"{row.median('output_files'):.0f}", f"{size / MIB:.1f}", f"{size / base.median('output_bytes'):.3f}")
+    yield f"{row.median('scan_seconds'):.2f}"
 
 
 def _missed(rows: list[Row]) -> Iterator[str]:
@@ -254,21 +316,6 @@ def _missed(rows: list[Row]) -> Iterator[str]:
             yield f"{table}: {kernel} writes {size:.3f} times as much, the bar is {bar.output:g}"
 
 
-def _write(rows: list[Row], *, load: float, repeats: int, missed: list[str]) -> None:
-    OUT.mkdir(exist_ok=True)
-    about = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load_at_start": load,
-        "repeats": repeats,
-        "missed": missed,
-    }
-    content = {**about, "rows": [asdict(row) for row in rows]}
-    (OUT / "rewrite.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
-    (OUT / "rewrite.svg").write_text(_chart(rows).svg(), encoding="utf-8")
-
-
 def _chart(rows: list[Row]) -> BarChart:
     groups = []
     for name in dict.fromkeys(row.table for row in rows):
@@ -277,6 +324,10 @@ def _chart(rows: list[Row]) -> BarChart:
             bars = [(row.contender, row.median(key)) for row in measured]
             groups.append((f"{name}: {SHAPES[name].words}, {kind}", bars))
     return BarChart("Rewriting the same table in the same session", "s", groups)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables that `bench/rewrite.py` compacts, written once by Iceberg's own Spark writer and kept in the work directory."""
+"""The tables that `rewrite.py` and `scale.py` compact, written by Iceberg's own Spark writer and kept for the next time."""
 
 # ruff: noqa: S608 - the only names in these statements are our own
 from __future__ import annotations
@@ -62,6 +62,9 @@ SHAPES = {
         Shape("large", "60 files of 8 MB, 12 columns", files=60, rows_per_file=250_000, outputs=4),
         Shape("wide", "60 files, 200 columns", files=60, rows_per_file=5_000, outputs=2, wide=200),
         Shape("partitioned", "1,000 files in 200 partitions", files=1_000, rows_per_file=5_000, outputs=200, partitions=200),
+        Shape("scale1", "120 files of 0.65 MB, 12 columns", files=120, rows_per_file=20_000, outputs=8),
+        Shape("scale4", "480 files of 0.65 MB, 12 columns", files=480, rows_per_file=20_000, outputs=8),
+        Shape("few", "4 files of 0.65 MB, 12 columns", files=4, rows_per_file=20_000, outputs=2),
         Shape("tiny", "20 files, for a quick look", files=20, rows_per_file=20_000, outputs=2),
     )
 }

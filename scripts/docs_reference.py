@@ -1,4 +1,4 @@
-"""Renders the reference pages from the code: settings, policy, commands, errors, and the schema of an inspection.
+"""Renders the reference pages from the code: settings, policy, commands, errors, and the schemas of what goes in and out.
 
 Called by `scripts/docs.py`. Everything comes from declarations (pydantic fields, click parameters, error classes), so a page
 cannot say what the code does not do; a test fails when a page is older than the code.
@@ -30,8 +30,14 @@ def pages() -> dict[str, str]:
         "cli.md": _cli(),
         "errors.md": _errors(),
         "inspection.md": _inspection(),
-        "inspection.schema.json": json.dumps(_inspection_schema(), indent=2, sort_keys=False) + "\n",
+        "inspection.schema.json": _schema(_inspection_schema()),
+        "work-order.schema.json": _schema(_work_order_schema()),
+        "work-result.schema.json": _schema(_work_result_schema()),
     }
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def _page(title: str, *parts: str) -> str:
@@ -56,7 +62,9 @@ def _index() -> str:
         "- [Policy](policy.md): every knob, with its table properties\n"
         "- [Commands](cli.md): every command and option\n"
         "- [Errors](errors.md): every error code and exit code\n"
-        "- [Inspection](inspection.md): the fields of `neve inspect --json`, and its [JSON Schema](inspection.schema.json)",
+        "- [Inspection](inspection.md): the fields of `neve inspect --json`, and its [JSON Schema](inspection.schema.json)\n"
+        "- JSON Schemas of a [work order](work-order.schema.json) and of a [work result](work-result.schema.json), as in "
+        "[work orders](../guide/work-orders.md)",
     )
 
 
@@ -211,6 +219,27 @@ def _inspection_schema() -> dict[str, Any]:
     from neve.core.inspection import Inspection
 
     return Inspection.model_json_schema(mode="serialization")
+
+
+def _work_order_schema() -> dict[str, Any]:
+    """What an order must say to be carried out; what has a default may be left out."""
+    from neve.core.work import WorkOrder
+
+    return _of_this_version(WorkOrder.model_json_schema())
+
+
+def _work_result_schema() -> dict[str, Any]:
+    """What a result says; bounds are Iceberg's bytes in base64."""
+    from neve.core.work import WorkResult
+
+    return _of_this_version(WorkResult.model_json_schema(mode="serialization"))
+
+
+def _of_this_version(schema: dict[str, Any]) -> dict[str, Any]:
+    from neve.core.work import FORMAT_VERSION
+
+    schema["properties"]["format_version"]["const"] = FORMAT_VERSION
+    return schema
 
 
 def _inspection() -> str:

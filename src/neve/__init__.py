@@ -1,5 +1,5 @@
 """Neve keeps Apache Iceberg tables fast and cheap. Importing it is cheap too: nothing heavy is loaded before it is needed."""
 
-from neve.python_api import after_write, compact, connect, inspect, plan, table
+from neve.python_api import after_write, commit, compact, connect, execute, inspect, plan, resume, rollback, table
 
-__all__ = ["after_write", "compact", "connect", "inspect", "plan", "table"]
+__all__ = ["after_write", "commit", "compact", "connect", "execute", "inspect", "plan", "resume", "rollback", "table"]

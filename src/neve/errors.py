@@ -107,3 +107,10 @@ class CommitIncidentError(NeveError):
     """A commit landed where it should not have; a person must look before anyone writes again."""
 
     code = "commit-incident"
+
+
+class LeaseHeldError(NeveError):
+    """Another run is at work on the table."""
+
+    code = "lease-held"
+    retryable = True

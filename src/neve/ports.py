@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from neve.core.content import ContentProof
 from neve.core.files import FileColumns, Partition
 from neve.core.journal import JournaledRun
+from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
-from neve.core.model import Manifest, TableName, TableState
+from neve.core.model import MAIN, Manifest, TableName, TableState
 from neve.core.record import GroupState
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 
@@ -24,7 +26,7 @@ class Clock(Protocol):
 class Progress(Protocol):
     """Told how far long work has come; a surface draws it, a library ignores it."""
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
+    def __call__(self, stage: str, done: int, total: int | None, unit: Literal["", "bytes"] = "") -> None:
         """`total` is None while nobody knows it."""
         ...
 
@@ -36,8 +38,12 @@ class TableReader(Protocol):
         """Depth SUMMARY: what the metadata file says."""
         ...
 
+    def at(self, snapshot_id: int) -> TableReader:
+        """The same table as it was at another snapshot of this metadata version: a branch's head, or one of the past."""
+        ...
+
     def manifests(self) -> tuple[Manifest, ...]:
-        """The current snapshot's manifest list."""
+        """The snapshot's manifest list."""
         ...
 
     def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
@@ -68,7 +74,7 @@ class TableWriter(Protocol):
         """Loads the newest metadata."""
         ...
 
-    def head(self, branch: str = "main") -> int | None:
+    def head(self, branch: str = MAIN) -> int | None:
         """The branch's snapshot."""
         ...
 
@@ -108,9 +114,21 @@ class TableWriter(Protocol):
         head: int,
         sequence_number: int | None,
         summary: Mapping[str, str],
-        branch: str = "main",
+        branch: str = MAIN,
     ) -> None:
         """Commits a replacement. Raises CommitConflictError if it certainly did not land, CommitUnknownError if it may have."""
+        ...
+
+    def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
+        """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
+        ...
+
+    def roll_back(self, snapshot_id: int, to: int, branch: str = MAIN) -> bool:
+        """Moves the branch from one snapshot back to another, unless it has moved on: then nothing is done, and False."""
+        ...
+
+    def snapshots_with(self, key: str, value: str) -> list[int]:
+        """Snapshots on any branch, or on none, whose summary says so."""
         ...
 
 
@@ -130,6 +148,14 @@ class Engine(Protocol):
         ...
 
 
+class ContentVerifier(Protocol):
+    """Compares a group's rows before and after its rewrite, by an engine that did not write them."""
+
+    def compare(self, result: WorkResult, inputs: Sequence[LiveFile], outputs: Sequence[DataFile]) -> ContentProof:
+        """The proof; `outputs` are the new files as the commit would add them. Raises VerificationError if there is none."""
+        ...
+
+
 class Journal(Protocol):
     """Where a run writes down how far it has come (the state store's journal)."""
 
@@ -143,6 +169,22 @@ class Journal(Protocol):
 
     def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:
         """Notes what became of these groups."""
+        ...
+
+
+class Leases(Protocol):
+    """Who holds which table, among those who share a state store."""
+
+    def take_lease(self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:
+        """The lease as it is now: the run's own if the table was free, otherwise that of the run that holds it."""
+        ...
+
+    def renew_lease(self, table_uuid: str, run_id: str, token: int, until_ms: int) -> bool:
+        """Whether the run still holds it."""
+        ...
+
+    def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:
+        """Frees the table, if the run holds it."""
         ...
 
 

@@ -7,7 +7,7 @@ before the first call. Every call opens what it needs and closes it; `connect` k
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from neve.core.advice import Advice
     from neve.core.inspection import Inspection
     from neve.core.plan import Plan
-    from neve.core.statistics import Report
+    from neve.core.record import RunRecord
+    from neve.core.work import WorkOrder, WorkResult
     from neve.flow.plan import Request
+    from neve.flow.rollback import RolledBack
+    from neve.placed_plan import PlacedPlan
 
 log = logging.getLogger("neve")
 
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
+VerifyWord = Literal["metadata", "content"]
 
 
 def connect(
@@ -35,17 +39,19 @@ def connect(
     warehouse: str | Path | None = None,
     config: str | Path | None = None,
     profile: str | None = None,
+    spark: Any = None,
     settings: Mapping[str, object] | None = None,
 ) -> Neve:
     """Everything opened at its first use and kept until the end of a `with` block: catalogs, Spark, the state store.
 
-    `settings` are keys as in neve.yaml, such as `{"policy.target-file-size": "256 MB"}`; they beat file and environment.
+    `spark` is a session of the caller's own, whose catalogs are used then; it is neither changed nor stopped. `settings` are
+    keys as in neve.yaml, such as `{"policy.target-file-size": "256 MB"}`; they beat file and environment.
     """
     from neve.compose import Neve
     from neve.settings import load_settings
 
     loaded = load_settings(file=Path(config) if config is not None else None, profile=profile, flags=settings)
-    return Neve.open(loaded, warehouse=str(warehouse) if warehouse is not None else None)
+    return Neve.open(loaded, warehouse=str(warehouse) if warehouse is not None else None, spark=spark)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Place:
     warehouse: str | Path | None = None
     config: str | Path | None = None
     profile: str | None = None
+    spark: Any = None
+
+    def open(self, knobs: Mapping[str, object] | None = None) -> Neve:
+        """Opens it, with knobs of the policy said by their keys."""
+        return connect(**vars(self), settings={f"policy.{key}": value for key, value in (knobs or {}).items()})
 
 
 @dataclass(frozen=True)
@@ -67,41 +78,59 @@ class Table:
     name: str
     place: Place = field(default_factory=Place)
     knobs: Mapping[str, object] = field(default_factory=dict)
-    wanted_tier: TierWord | None = None
-    wanted_kernel: KernelWord | None = None
-    partitions: tuple[str, ...] = ()
-    forced: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request, said by their names."""
+    proof: VerifyWord = "metadata"
+    probe: str | None = None
 
     def tier(self, tier: TierWord) -> Self:
         """How much to rewrite."""
-        return replace(self, wanted_tier=_one_of("tier", tier, ("minor", "major", "full")))
+        return self._ask(tier=_one_of("tier", tier, ("minor", "major", "full")))
 
     def kernel(self, kernel: KernelWord) -> Self:
         """How to rewrite, where more than one way is right."""
-        return replace(self, wanted_kernel=_one_of("kernel", kernel, ("copy", "arrow", "spark")))
+        return self._ask(kernel=_one_of("kernel", kernel, ("copy", "arrow", "spark")))
 
     def partition(self, *patterns: str) -> Self:
         """Only partitions like one of these, such as `day=2025*`; said again, it adds to them."""
-        return replace(self, partitions=(*self.partitions, *patterns))
+        return self._ask(partitions=(*self.asked.get("partitions", ()), *patterns))
+
+    def where(self, predicate: str) -> Self:
+        """Only files that may hold rows for which this Spark SQL predicate is true, relative dates included."""
+        return self._ask(where=predicate)
+
+    def branch(self, name: str) -> Self:
+        """The branch to read and to commit to."""
+        return self._ask(branch=name)
 
     def force(self) -> Self:
         """Also what is below the thresholds, or was written just now."""
-        return replace(self, forced=True)
+        return self._ask(force=True)
+
+    def verify(self, proof: VerifyWord) -> Self:
+        """`content` reads every rewritten row once more and compares; counts and bounds are always compared."""
+        return replace(self, proof=_one_of("verify", proof, ("metadata", "content")))
+
+    def probe_query(self, sql: str) -> Self:
+        """A query to run before and after: its results are compared, and its times are in the record."""
+        return replace(self, probe=sql)
 
     def inspect(self, *, depth: Depth | str = Depth.FILES, sample: int = 0) -> Inspection:
         """What hurts in the table. Reads metadata only."""
         with self._open() as neve:
             return neve.inspect(self.name, depth=Depth(depth), sample=sample)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PlacedPlan:
         """What `compact` would do, with reasons and prices. Reads metadata only."""
-        with self._open() as neve:
-            return neve.plan(self.name, request=self._request())
+        from neve.placed_plan import PlacedPlan
 
-    def compact(self) -> Report:
-        """Plans and carries out a compaction. No row changes; a group that fails is in the report, the others are done."""
         with self._open() as neve:
-            return neve.report(self.name, request=self._request())
+            return PlacedPlan.at(self.place, neve.plan(self.name, request=self._request()))
+
+    def compact(self) -> RunRecord:
+        """Plans and carries out a compaction. No row changes; a group that fails is in the record, the others are done."""
+        with self._open() as neve:
+            return neve.compact(self.name, request=self._request(), verify=self.proof, probe_query=self.probe)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -114,22 +143,22 @@ class Table:
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *_knob_names()})
 
+    def _ask(self, **fields: Any) -> Self:
+        return replace(self, asked={**self.asked, **fields})
+
     def _open(self) -> Neve:
-        return connect(**vars(self.place), settings={f"policy.{key}": value for key, value in self.knobs.items()})
+        return self.place.open(self.knobs)
 
     def _request(self) -> Request:
         from neve.core.plan_words import Kernel, Tier
         from neve.flow.plan import Request
 
-        return Request(
-            tier=Tier(self.wanted_tier) if self.wanted_tier else None,
-            kernel=Kernel(self.wanted_kernel) if self.wanted_kernel else None,
-            force=self.forced,
-            partitions=self.partitions,
-        )
+        asked = dict(self.asked)
+        asked |= {name: word(asked[name]) for name, word in (("tier", Tier), ("kernel", Kernel)) if name in asked}
+        return Request(**asked)
 
 
-_WORDS = ("tier", "kernel", "partition", "force", "inspect", "plan", "compact")
+_WORDS = ("tier", "kernel", "partition", "where", "branch", "force", "verify", "probe_query", "inspect", "plan", "compact")
 
 
 def table(
@@ -138,10 +167,11 @@ def table(
     warehouse: str | Path | None = None,
     config: str | Path | None = None,
     profile: str | None = None,
+    spark: Any = None,
     **knobs: object,
 ) -> Table:
     """The beginning of a sentence: `neve.table("db.events").target_file_size("256 MiB").tier("minor").compact()`."""
-    return Table(name, Place(warehouse, config, profile), _by_key(knobs))
+    return Table(name, Place(warehouse, config, profile, spark), _by_key(knobs))
 
 
 def inspect(name: str, *, depth: Depth | str = Depth.FILES, sample: int = 0, **words: Any) -> Inspection:
@@ -154,12 +184,15 @@ def plan(
     *,
     tier: TierWord | None = None,
     kernel: KernelWord | None = None,
-    partitions: tuple[str, ...] | list[str] = (),
+    partitions: Sequence[str] = (),
+    where: str | None = None,
+    branch: str | None = None,
     force: bool = False,
     **words: Any,
-) -> Plan:
-    """What `compact` would do; `words` are those of `table`."""
-    return _said(table(name, **words), tier, kernel, partitions, force=force).plan()
+) -> PlacedPlan:
+    """What `compact` would do; `words` are those of `table`. Its `work_orders` can be carried out one by one."""
+    asked = {"tier": tier, "kernel": kernel, "where": where, "branch": branch}
+    return _said(table(name, **words), asked, partitions, force=force).plan()
 
 
 def compact(
@@ -167,12 +200,59 @@ def compact(
     *,
     tier: TierWord | None = None,
     kernel: KernelWord | None = None,
-    partitions: tuple[str, ...] | list[str] = (),
+    partitions: Sequence[str] = (),
+    where: str | None = None,
+    branch: str | None = None,
     force: bool = False,
+    verify: VerifyWord | None = None,
+    probe_query: str | None = None,
     **words: Any,
-) -> Report:
-    """Compacts a table; `words` are those of `table`. The report has the run, the table before and after, and `stats`."""
-    return _said(table(name, **words), tier, kernel, partitions, force=force).compact()
+) -> RunRecord:
+    """Compacts a table; `words` are those of `table`. The record has the table before and after, and `stats`."""
+    asked = {
+        "tier": tier,
+        "kernel": kernel,
+        "where": where,
+        "branch": branch,
+        "verify": verify,
+        "probe_query": probe_query,
+    }
+    return _said(table(name, **words), asked, partitions, force=force).compact()
+
+
+def execute(order: WorkOrder, **words: Any) -> WorkResult:
+    """Carries one order out in this process, without Spark; `words` are those of `connect`, where it finds credentials."""
+    with connect(**words) as neve:
+        return neve.execute(order)
+
+
+def commit(plan: Plan, results: Sequence[WorkResult], **words: Any) -> RunRecord:
+    """Verifies and commits what orders of a plan wrote; `words` are those of `connect`, the plan's own unless given."""
+    from neve.placed_plan import PlacedPlan
+
+    place = Place(**words) if words or not isinstance(plan, PlacedPlan) else plan.place
+    with place.open() as neve:
+        return neve.commit(plan, results)
+
+
+def resume(run: str | None = None, **words: Any) -> tuple[RunRecord, ...]:
+    """Finishes runs that were interrupted, or the one whose id begins so; `words` are those of `connect`.
+
+    Runs whose process is still alive on this machine are left alone.
+    """
+    from neve.flow.lease import is_alive
+
+    with connect(**words) as neve:
+        chosen = [found for found in neve.unfinished() if found.run_id.startswith(run or "")]
+        if run is not None and not chosen:
+            raise BadRequestError(f"Cannot resume {run}: no interrupted run begins so")
+        return tuple(neve.resume(found) for found in chosen if not is_alive(found.owner))
+
+
+def rollback(run: str, **words: Any) -> RolledBack:
+    """Takes back what a run committed, unless others have committed since; `words` are those of `connect`."""
+    with connect(**words) as neve:
+        return neve.roll_back(run)
 
 
 def after_write(name: str, *, every: int | None = None, raise_errors: bool = False, **words: Any) -> Advice:
@@ -194,17 +274,11 @@ def after_write(name: str, *, every: int | None = None, raise_errors: bool = Fal
         return not_looked(name, "the table could not be looked at", error=f"{type(error).__name__}: {error}")
 
 
-def _said(
-    chosen: Table,
-    tier: TierWord | None,
-    kernel: KernelWord | None,
-    partitions: tuple[str, ...] | list[str],
-    *,
-    force: bool,
-) -> Table:
-    chosen = chosen.partition(*partitions)
-    chosen = chosen.tier(tier) if tier is not None else chosen
-    chosen = chosen.kernel(kernel) if kernel is not None else chosen
+def _said(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
+    """The sentence with every word that was given."""
+    chosen = chosen.partition(*partitions) if partitions else chosen
+    for word, value in asked.items():
+        chosen = getattr(chosen, word)(value) if value is not None else chosen
     return chosen.force() if force else chosen
 
 

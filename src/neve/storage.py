@@ -6,7 +6,8 @@ have to ignore, so that such a group goes to Spark instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -24,14 +25,36 @@ _S3_KEYS = {
     "s3.connect-timeout": "connect_timeout",
     "s3.request-timeout": "request_timeout",
 }
-_IGNORED = frozenset({"s3.force-virtual-addressing", "s3.path-style-access", "s3.resolve-region"})
+_VIRTUAL_ADDRESSING = "s3.force-virtual-addressing"
+_OTHERS = frozenset({_VIRTUAL_ADDRESSING, "s3.path-style-access", "s3.resolve-region"})
 _PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.")
+_DENIED = re.compile(
+    "ACCESS_?DENIED|INVALID_?ACCESS_?KEY_?ID|SIGNATURE_?DOES_?NOT_?MATCH|(EXPIRED|INVALID)_?TOKEN|HTTP status 40[13]"
+    # The answer to a HEAD has no body to name the reason; with this status S3 refuses tokens that have expired.
+    r"|HTTP status 400\) during HeadObject",
+    re.IGNORECASE,
+)
 
 
 def unsupported(properties: Mapping[str, str]) -> str | None:
     """The first storage property that this adapter does not implement, None if there is none."""
     asked = (key for key in properties if key.startswith(_PREFIXES))
-    return next((key for key in asked if key not in _S3_KEYS and key not in _IGNORED), None)
+    return next((key for key in asked if key not in _S3_KEYS and key not in _OTHERS), None)
+
+
+REFUSAL = "neve.refusal"
+"""A property that keeps tasks away altogether; its value is the reason."""
+
+
+def refusal(properties: Mapping[str, str], locations: Iterable[str]) -> str | None:
+    """Why tasks cannot open these locations with these properties, None if they can."""
+    if REFUSAL in properties:
+        return properties[REFUSAL]
+    kinds = {_kind(location) for location in locations} - {"file"}
+    if kinds - {"s3"}:
+        return f"tasks do not read storage {min(kinds - {'s3'})}"
+    key = unsupported({key: "" for key in properties if key.startswith("s3.")}) if kinds else None
+    return f"tasks do not implement the storage property {key}" if key else None
 
 
 class Storage:
@@ -83,8 +106,8 @@ class Storage:
         return [f"{directory}/{entry.base_name}" for entry in entries if entry.base_name.startswith(name)]
 
     def _filesystem(self, location: str) -> Any:
-        kind = location.partition("://")[0]
-        if kind in ("s3", "s3a", "s3n"):
+        kind = _kind(location)
+        if kind == "s3":
             return self._s3
         raise BadRequestError(f"Cannot open {location}: storage {kind} is not read by tasks", hint="Use the spark kernel.")
 
@@ -96,11 +119,20 @@ class Storage:
         for name in ("connect_timeout", "request_timeout"):
             if name in options:
                 options[name] = float(options[name])
-        return S3FileSystem(**options)
+        virtual = self._properties.get(_VIRTUAL_ADDRESSING, "").lower() == "true"
+        return S3FileSystem(**options, force_virtual_addressing=virtual)
+
+
+def _kind(location: str) -> str:
+    """`file`, `s3` in any of its spellings, else the scheme as it stands."""
+    scheme, found, _ = location.partition("://")
+    if not found or location.startswith("file:"):
+        return "file"
+    return "s3" if scheme in ("s3", "s3a", "s3n") else scheme
 
 
 def _is_local(location: str) -> bool:
-    return "://" not in location or location.startswith("file:")
+    return _kind(location) == "file"
 
 
 def _local_path(location: str) -> str:
@@ -174,11 +206,6 @@ class _translated:  # noqa: N801 - reads as a verb
         if error is None or isinstance(error, NeveError) or not isinstance(error, OSError):
             return
         text = " ".join(str(error).split())[:300]
-        if (
-            isinstance(error, PermissionError)
-            or "ACCESS_DENIED" in text
-            or "AccessDenied" in text
-            or "SignatureDoesNotMatch" in text
-        ):
+        if isinstance(error, PermissionError) or _DENIED.search(text):
             raise AccessDeniedError(f"Cannot {self._verb} {self._location}: access denied ({text})") from error
         raise StorageError(f"Cannot {self._verb} {self._location}: {text}") from error

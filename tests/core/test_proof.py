@@ -24,6 +24,7 @@ def result(outputs: Sequence[tuple[int, Mapping[int, Metrics]]], **changes: Any)
     plain: dict[str, Any] = {
         "order_id": "o",
         "group_id": 0,
+        "inputs_digest": "d",
         "kernel": Kernel.ARROW,
         "outputs": files,
         "rows_read": 10,
@@ -38,7 +39,15 @@ def result(outputs: Sequence[tuple[int, Mapping[int, Metrics]]], **changes: Any)
 def proof(
     found: WorkResult, inputs: Sequence[Mapping[int, ColumnMetrics]] = (), *, known: Sequence[str] = (), deletes: bool = False
 ) -> Proof:
-    return prove(found, input_records=10, input_metrics=inputs, kinds=KINDS, known_paths=known, has_deletes=deletes)
+    return prove(
+        found,
+        inputs_digest="d",
+        input_records=10,
+        input_metrics=inputs,
+        kinds=KINDS,
+        known_paths=known,
+        has_deletes=deletes,
+    )
 
 
 def test_a_rewrite_that_adds_up_is_proved() -> None:
@@ -49,6 +58,7 @@ def test_a_rewrite_that_adds_up_is_proved() -> None:
     assert found.holds
     assert found.objection is None
     assert {check.name for check in found.checks} == {
+        "inputs",
         "rows read",
         "rows dropped",
         "rows written",
@@ -66,6 +76,7 @@ def test_a_rewrite_that_adds_up_is_proved() -> None:
 @pytest.mark.parametrize(
     ("rows_out", "changes", "deletes", "objection"),
     [
+        (10, {"inputs_digest": "other"}, False, "inputs: the result is of other files (other, expected d)"),
         (10, {"rows_read": 9}, False, "rows read: 9, expected 10"),
         (9, {}, False, "rows written: 9, expected 10"),
         (11, {}, False, "rows written: 11, expected 10"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neve.core.statistics import Condition, Report, statistics
+from neve.core.record import RunRecord
+from neve.core.statistics import Condition
 from neve.core.units import MIB
 from tests.render.inspections import make_inspection, make_shallow
 from tests.render.runs import AFTER, BEFORE, make_empty_record, make_record
@@ -11,7 +12,9 @@ from tests.render.runs import AFTER, BEFORE, make_empty_record, make_record
 def test_before_and_after_are_the_table_s_and_the_rest_is_the_run_s_own_doing() -> None:
     # Somebody appended ten files while the run was under way: they are in `files_after`, and not held against the run.
     after = AFTER.model_copy(update={"data_files": 20})
-    assert statistics(make_record(), BEFORE, after).model_dump() == {
+    stats = make_record().between(BEFORE, after).stats
+    assert stats is not None
+    assert stats.model_dump() == {
         "files_before": 255,
         "files_after": 20,
         "files_compacted": 250,
@@ -26,7 +29,8 @@ def test_before_and_after_are_the_table_s_and_the_rest_is_the_run_s_own_doing() 
 
 
 def test_a_run_that_did_nothing_saved_nothing() -> None:
-    told = statistics(make_empty_record(), BEFORE, BEFORE)
+    told = make_empty_record().between(BEFORE, BEFORE).stats
+    assert told is not None
     assert (told.files_compacted, told.files_removed, told.bytes_saved, told.compaction_time_ms) == (0, 0, 0, 0)
     assert told.files_before == told.files_after == 255
 
@@ -49,6 +53,6 @@ def test_what_a_shallow_look_does_not_know_counts_as_none() -> None:
     assert Condition.of(make_shallow()).delete_files == 0
 
 
-def test_a_report_survives_json() -> None:
-    report = Report.of(make_record(), make_inspection(), make_inspection())
-    assert Report.model_validate_json(report.model_dump_json()) == report
+def test_a_record_with_its_conditions_survives_json() -> None:
+    record = make_record().between(BEFORE, AFTER)
+    assert RunRecord.model_validate_json(record.model_dump_json()) == record

@@ -1,20 +1,35 @@
-"""How orders are gathered into Spark jobs, and what a task leaves behind in its worker. No Spark is started."""
+"""How orders become Spark jobs, what becomes of those that fail, and what a task leaves in its worker. No Spark is started."""
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 from zipfile import ZipFile
 from zipimport import zipimporter
 
 import pytest
+from pyarrow.fs import S3FileSystem
 
 from neve.core.plan_words import Kernel
 from neve.core.units import MIB
-from neve.core.work import InputFile, WorkOrder
-from neve.engines.spark import rewrite
+from neve.core.work import FailedOrder, InputFile, WorkOrder, WorkResult
+from neve.engines.spark import rewrite, shipping
+from neve.errors import CatalogUnreachableError
+from neve.kernels.orders import run_order
+from neve.storage import Storage
+from stack.proxy import FaultProxy, answer
+from tests.kernels.test_orders import make_order, two_files, written
+
+if TYPE_CHECKING:
+    from stack.endpoints import S3Endpoint
 
 
 def sizes_of_waves(order_mib: list[int], *, cores: int, max_parallelism: int = 16) -> list[int]:
@@ -64,11 +79,261 @@ def test_a_task_leaves_no_zip_finder_to_read_again_and_still_lets_modules_be_fou
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimporter(archive))
     monkeypatch.syspath_prepend(archive)
     try:
-        rewrite._ease_next_task()
+        shipping._ease_next_task()
         assert not [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
         assert gc.get_freeze_count() > 0
         assert __import__("neve_in_a_zip").ANSWER == 42
     finally:
         sys.modules.pop("neve_in_a_zip", None)
         gc.unfreeze()
-        rewrite._freeze_modules.cache_clear()
+        shipping._freeze_modules.cache_clear()
+
+
+@dataclass
+class Cluster:
+    """A Spark context that runs tasks here and now, fails what it is told to, and remembers its jobs by their groups."""
+
+    poison: frozenset[int] = frozenset()
+    attempt: int = 0
+    conf: dict[str, str] = field(default_factory=dict)
+    jobs: list[list[int]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    active: list[str] = field(default_factory=list)
+    master: str = "local[2]"
+    pythonExec: str = sys.executable  # noqa: N815 - Spark's name
+    defaultParallelism: int = 2  # noqa: N815 - Spark's name
+
+    def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802 - Spark's name
+        assert description == "neve: rewrite"
+        self.job_group = group
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+        self.cancelled.append(group)
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return self.conf
+
+    def parallelize(self, payload: list[tuple[str, Mapping[str, str]]], slices: int) -> Any:
+        assert len(payload) == slices
+        groups = [WorkOrder.model_validate_json(text).group_id for text, _ in payload]
+        self.jobs.append(groups)
+        return SimpleNamespace(
+            map=lambda task: SimpleNamespace(collect=lambda: self.run(groups, lambda: [task(one) for one in payload]))
+        )
+
+    def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:
+        answers = tasks()  # of a job that fails, too: others may have finished before
+        if self.poison & set(groups):
+            raise RuntimeError("Python worker exited unexpectedly (crashed)")
+        return [(word, text, self.attempt) for word, text, _ in answers]
+
+
+class SparkItself:
+    """The kernel of last resort, which takes everything."""
+
+    def run(self, order: WorkOrder, refusals: tuple[str, ...]) -> WorkResult:
+        result = run_order(order, Storage({}))
+        return result.model_copy(update={"kernel": Kernel.SPARK, "refusals": refusals})
+
+
+def engine_on(cluster: Any, storage: Any = None, kernel: Any = None) -> rewrite.SparkEngine:
+    active = SimpleNamespace(setActiveSession=lambda session: cluster.active.append(session))
+    spark: Any = SimpleNamespace(sparkContext=cluster, _jvm=SimpleNamespace(SparkSession=active), _jsparkSession="session")
+    return rewrite.SparkEngine(spark, kernel or SparkItself(), storage or {}, max_parallelism=4)
+
+
+def some_orders(directory: Path, count: int) -> list[WorkOrder]:
+    return [
+        make_order(directory, two_files(), group_id=i, order_id=f"o{i}", output_prefix=str(directory / "out" / f"neve-{i}"))
+        for i in range(count)
+    ]
+
+
+def test_orders_of_a_job_that_spark_gives_up_run_one_by_one_and_only_the_one_to_blame_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(poison=frozenset({1}))
+    outcomes = list(engine_on(cluster).run(some_orders(tmp_path, 3)))
+    assert cluster.jobs == [[0, 1, 2], [0], [1], [2]]
+    crash = "RuntimeError: Python worker exited unexpectedly (crashed)"
+    assert outcomes[1] == FailedOrder(group_id=1, reason=crash)
+    done = [outcome for outcome in outcomes if isinstance(outcome, WorkResult)]
+    assert [outcome.group_id for outcome in done] == [0, 2]
+    assert written(tmp_path) == sorted(Path(output.path).name for outcome in done for output in outcome.outputs)
+    assert caplog.messages == [f"3 groups are tried one by one: {crash}"]
+
+
+def test_executors_that_turn_out_to_lack_something_leave_the_work_to_spark(tmp_path: Path) -> None:
+    class Lacking(Cluster):
+        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:  # noqa: ARG002
+            raise RuntimeError("ModuleNotFoundError: No module named 'pydantic'")
+
+    outcomes = list(engine_on(cluster := Lacking()).run(some_orders(tmp_path, 2)))
+    reason = "executors have Python without pydantic (docs/guide/cluster.md)"
+    assert cluster.jobs == [[0, 1]]
+    assert [(o.kernel, o.refusals) for o in outcomes if isinstance(o, WorkResult)] == [(Kernel.SPARK, (reason,))] * 2
+
+
+def test_threads_have_the_session_as_their_active_one(tmp_path: Path) -> None:
+    list(engine_on(cluster := Cluster()).run(some_orders(tmp_path, 1)))
+    assert cluster.active == ["session"]
+
+
+def test_executors_known_to_lack_something_are_sent_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "prepare", lambda _: "executors have no python3")
+    outcomes = list(engine_on(cluster := Cluster()).run(some_orders(tmp_path, 2)))
+    assert cluster.jobs == []
+    assert [o.refusals for o in outcomes if isinstance(o, WorkResult)] == [("executors have no python3",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("properties", "prefix", "reason"),
+    [
+        ({"s3.sse.type": "kms"}, "s3://b/out/neve-0", "tasks do not implement the storage property s3.sse.type"),
+        ({"s3.region": "r"}, "gs://b/out/neve-0", "tasks do not read storage gs"),
+        ({}, "abfss://c@a/out/neve-0", "tasks do not read storage abfss"),
+    ],
+)
+def test_what_tasks_could_not_open_goes_to_spark_before_any_is_started(
+    tmp_path: Path, properties: dict[str, str], prefix: str, reason: str
+) -> None:
+    told: list[tuple[str, ...]] = []
+
+    class Listening:
+        def run(self, order: WorkOrder, refusals: tuple[str, ...]) -> WorkResult:
+            told.append(refusals)
+            return run_order(order.model_copy(update={"output_prefix": str(tmp_path / "out" / "spark")}), Storage({}))
+
+    outside, here = some_orders(tmp_path, 2)
+    outside = outside.model_copy(update={"output_prefix": prefix})
+    list(engine_on(cluster := Cluster(), properties, Listening()).run([outside, here]))
+    assert (told, cluster.jobs) == ([(reason,)], [[1]])
+
+
+def test_storage_that_a_group_does_not_use_is_of_no_matter(tmp_path: Path) -> None:
+    properties = {"s3.sse.type": "kms", "gcs.project-id": "p"}
+    (outcome,) = engine_on(Cluster(), properties).run(some_orders(tmp_path, 1))
+    assert isinstance(outcome, WorkResult)
+    assert outcome.kernel is Kernel.COPY
+
+
+def test_credentials_are_asked_for_before_each_wave_and_their_lack_fails_that_wave_only(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def storage() -> dict[str, str]:
+        asked.append(1)
+        if len(asked) == 2:
+            raise CatalogUnreachableError("Cannot reach the catalog: 503")
+        return {}
+
+    orders = some_orders(tmp_path, 3)
+    large = [order.model_copy(update={"inputs": grown(order)}) for order in orders]
+    outcomes = list(engine_on(cluster := Cluster(defaultParallelism=1), storage).run(large))
+    failed = [outcome.reason for outcome in outcomes if isinstance(outcome, FailedOrder)]
+    assert (len(asked), len(cluster.jobs), failed) == (3, 2, ["Cannot reach the catalog: 503"])
+
+
+def grown(order: WorkOrder) -> tuple[InputFile, ...]:
+    """The same files, said to be so large that each order gets a wave of its own."""
+    return tuple(file.model_copy(update={"size_bytes": 100 * MIB}) for file in order.inputs)
+
+
+@pytest.mark.parametrize(("attempt", "conf"), [(1, {}), (0, {"spark.speculation": "true"})])
+def test_files_of_attempts_that_lost_are_removed_where_there_may_be_some(
+    tmp_path: Path, attempt: int, conf: dict[str, str]
+) -> None:
+    orders = some_orders(tmp_path, 2)
+    lose_an_attempt(tmp_path)
+    outcomes = list(engine_on(Cluster(attempt=attempt, conf=conf)).run(orders))
+    kept = [Path(output.path).name for o in outcomes if isinstance(o, WorkResult) for output in o.outputs]
+    assert len(kept) == 2
+    assert written(tmp_path) == sorted(kept)
+
+
+def test_nothing_is_listed_where_no_attempt_was_lost(tmp_path: Path) -> None:
+    lose_an_attempt(tmp_path)
+    list(engine_on(Cluster()).run(some_orders(tmp_path, 1)))
+    assert {".neve-0-x.parquet.partial", "neve-0-y.parquet"} < set(written(tmp_path))
+
+
+def lose_an_attempt(directory: Path) -> None:
+    (directory / "out").mkdir()
+    for name in (".neve-0-x.parquet.partial", "neve-0-y.parquet"):
+        (directory / "out" / name).write_text("half")
+
+
+def test_leaving_early_cancels_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
+    running, over = Event(), Event()
+
+    class Slow(Cluster):
+        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:
+            if groups == [0]:
+                return super().run(groups, tasks)
+            running.set()
+            assert over.wait(60)
+            raise RuntimeError("Job cancelled")
+
+        def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+            super().cancelJobGroup(group)
+            over.set()
+
+    cluster = Slow(defaultParallelism=1)
+    large = [order.model_copy(update={"inputs": grown(order)}) for order in some_orders(tmp_path, 6)]
+    outcomes: Any = engine_on(cluster).run(large)
+    next(outcomes)
+    assert running.wait(60)
+    outcomes.close()
+    assert cluster.cancelled == [cluster.job_group]
+    assert len(cluster.jobs) <= 3
+
+
+@pytest.fixture
+def on_s3(
+    s3: S3Endpoint, fault_proxy: Callable[[str], FaultProxy], tmp_path: Path
+) -> tuple[WorkOrder, FaultProxy, dict[str, str]]:
+    """An order whose files are in a bucket, what stands before it, and the properties that open it."""
+    proxy, bucket = fault_proxy(s3.endpoint), f"waves-{uuid4().hex[:8]}"
+    keys = {"region": s3.region, "access_key": s3.access_key, "secret_key": s3.secret_key}
+    plain = S3FileSystem(endpoint_override=s3.endpoint, allow_bucket_creation=True, **keys)
+    plain.create_dir(bucket)
+    local = make_order(tmp_path, two_files(), group_id=0)
+    for file in local.inputs:
+        with plain.open_output_stream(f"{bucket}/{Path(file.path).name}") as stream:
+            stream.write(Path(file.path).read_bytes())
+    inputs = tuple(file.model_copy(update={"path": f"s3://{bucket}/{Path(file.path).name}"}) for file in local.inputs)
+    order = local.model_copy(update={"inputs": inputs, "output_prefix": f"s3://{bucket}/out/neve-0"})
+    return order, proxy, {**s3.properties(), "s3.endpoint": proxy.url}
+
+
+@pytest.mark.stack
+def test_credentials_that_are_refused_are_fetched_once_more(on_s3: tuple[WorkOrder, FaultProxy, dict[str, str]]) -> None:
+    order, _, properties = on_s3
+    fetched = chain([{**properties, "s3.secret-access-key": "of yesterday"}], repeat(properties))
+    (outcome,) = engine_on(cluster := Cluster(), lambda: next(fetched)).run([order])
+    assert isinstance(outcome, WorkResult)
+    assert (outcome.kernel, cluster.jobs) == (Kernel.COPY, [[0], [0]])
+
+
+@pytest.mark.stack
+def test_a_token_that_expires_while_a_wave_runs_is_fetched_once_more(
+    on_s3: tuple[WorkOrder, FaultProxy, dict[str, str]],
+) -> None:
+    order, proxy, properties = on_s3
+    # So S3 answers the request for a file's size then: HEAD has no body, hence no reason.
+    proxy.faults.add(answer(400, methods="HEAD", path=r"\.parquet", times=1))
+    (outcome,) = engine_on(cluster := Cluster(), lambda: properties).run([order])
+    assert isinstance(outcome, WorkResult)
+    assert (outcome.kernel, cluster.jobs) == (Kernel.COPY, [[0], [0]])
+
+
+@pytest.mark.stack
+def test_credentials_that_stay_refused_fail_the_order_without_being_told(
+    on_s3: tuple[WorkOrder, FaultProxy, dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    order, _, properties = on_s3
+    (outcome,) = engine_on(cluster := Cluster(), {**properties, "s3.secret-access-key": "of yesterday"}).run([order])
+    assert isinstance(outcome, FailedOrder)
+    assert outcome.reason.startswith(f"Cannot create {order.output_prefix}-")
+    assert ": access denied (" in outcome.reason
+    assert cluster.jobs == [[0], [0]]
+    assert "of yesterday" not in outcome.reason + caplog.text + order.model_dump_json()

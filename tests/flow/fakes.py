@@ -410,11 +410,29 @@ class FakeWriter:
         if answer is not Answer.WELL:
             raise CommitUnknownError("Cannot tell whether the commit landed: 502 Bad Gateway")
 
-    def roll_back(self, snapshot_id: int, parent_id: int, branch: str = "main") -> bool:  # noqa: ARG002
+    def roll_back(self, snapshot_id: int, to: int, branch: str = "main") -> bool:  # noqa: ARG002
         if self.table.head != snapshot_id:
             return False
-        self.table.roll_back(parent_id)
+        self.table.roll_back(to)
         return True
+
+    def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
+        if self.table.properties.get(key) != expected:
+            return False
+        self.table.properties = {k: v for k, v in self.table.properties.items() if k != key}
+        if value is not None:
+            self.table.properties[key] = value
+        return True
+
+    def snapshots_with(self, key: str, value: str) -> list[int]:
+        return [i for i, version in self._history.items() if version.summary.get(key) == value]
+
+
+class Still:
+    """A clock that stands."""
+
+    def now_ms(self) -> int:
+        return 10**12
 
 
 class FakeEngine:
@@ -446,6 +464,7 @@ class FakeEngine:
         return WorkResult(
             order_id=order.order_id,
             group_id=order.group_id,
+            inputs_digest=order.digest,
             kernel=order.kernels[-1],
             outputs=(
                 OutputFile(path=path, size_bytes=2000, records=len(rows), row_groups=1, split_offsets=(4,), metrics=metrics),

@@ -13,9 +13,14 @@ from neve.core.record import GroupState, RunOutcome
 from neve.errors import CommitIncidentError
 from neve.flow.commit import COMMIT_ID, Committer, Outcome, Retry, WrittenGroup
 from neve.flow.run import compact
-from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, plan_of, write_groups
+from neve.flow.tools import Tools
+from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, Still, plan_of, write_groups
 
 SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
+
+
+def tools_of(writer: FakeWriter, engine: FakeEngine) -> Tools:
+    return Tools(writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
 
 
 @dataclass
@@ -41,7 +46,9 @@ class Scene:
         return self.run()
 
     def run(self) -> Outcome:
-        committer = Committer(self.plan, self.writer, self.planned, run_id="r", sleep=self.wait, jitter=lambda: 1.0)
+        committer = Committer(
+            self.plan, self.writer, self.planned, run_id="r", clock=Still(), sleep=self.wait, jitter=lambda: 1.0
+        )
         return committer.commit(self.groups)
 
     def wait(self, seconds: float) -> None:
@@ -417,7 +424,7 @@ def test_deletes_that_were_undone_meanwhile_drop_the_group_that_had_applied_them
     groups = write_groups(table, plan, {0: [path]})
     assert before is not None
     table.roll_back(before)
-    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+    outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=lambda _: None).commit(groups)
 
     assert outcome.replan == {0: f"deletes of {path} were rewritten or undone meanwhile"}
     assert table.visible() == [1, 2, 3]
@@ -432,7 +439,7 @@ def test_deletes_that_were_rewritten_meanwhile_drop_the_group() -> None:
     planned = {file.path: file for file in writer.scan(writer.head())}
     groups = write_groups(table, plan, {0: [path]})
     table.rewrite_position_deletes(path)
-    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+    outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=lambda _: None).commit(groups)
     assert list(outcome.replan) == [0]
     assert table.visible() == [2]
 
@@ -484,7 +491,7 @@ def test_a_group_whose_rows_are_all_deleted_leaves_no_file() -> None:
     planned = {file.path: file for file in writer.scan(writer.head())}
     groups = write_groups(table, plan, {0: [path]})
     assert groups[0].outputs == ()
-    outcome = Committer(plan, writer, planned, run_id="r", sleep=lambda _: None).commit(groups)
+    outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=lambda _: None).commit(groups)
     assert outcome.committed == [0]
     assert table.visible() == [2]
 
@@ -514,7 +521,7 @@ def test_discards_what_certainly_lost_and_nothing_else() -> None:
         table.delete_positions(paths["b"], 4)
 
     engine.after_last = strike
-    record = compact(plan, writer=FakeWriter(table), engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+    record = compact(plan, tools_of(FakeWriter(table), engine))
 
     states = {plan.groups[g.group_id].partition: g.state for g in record.groups}
     assert states == {"a": GroupState.SUPERSEDED, "b": GroupState.DROPPED, "c": GroupState.COMMITTED}
@@ -531,7 +538,7 @@ def test_files_in_doubt_are_not_discarded() -> None:
     plan = plan_of(table)
     engine = FakeEngine(table, plan)
     writer = FakeWriter(table, *[Answer.LOST_BEFORE] * 5)
-    record = compact(plan, writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+    record = compact(plan, tools_of(writer, engine))
 
     assert [g.state for g in record.groups] == [GroupState.IN_DOUBT]
     assert engine.discarded == []
@@ -544,14 +551,9 @@ def test_a_kernel_that_loses_a_row_and_calls_it_deleted_is_caught_before_the_com
     plan = plan_of(table)
     engine = FakeEngine(table, plan, losing=[0])
     writer = FakeWriter(table)
-    record = compact(plan, writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+    record = compact(plan, tools_of(writer, engine))
 
     assert record.groups[0].reason == "verification failed: rows dropped: 1, expected none: no delete is attached to any input"
     assert record.groups[0].state is GroupState.FAILED
     assert writer.sent == []
     assert len(engine.discarded) == 1
-
-
-class Still:
-    def now_ms(self) -> int:
-        return 0

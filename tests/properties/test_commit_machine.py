@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from neve.core.plan import Plan
 from neve.errors import CommitIncidentError
 from neve.flow.commit import Committer, Outcome, WrittenGroup
-from tests.flow.fakes import Answer, FakeTable, FakeWriter, plan_of, write_groups
+from tests.flow.fakes import Answer, FakeTable, FakeWriter, Still, plan_of, write_groups
 
 PARTITIONS = ("a", "b")
 STRIKES = (
@@ -155,7 +155,7 @@ class CommitRaces(RuleBasedStateMachine):
                 writer.land()
 
         try:
-            outcome = Committer(plan, writer, planned, run_id="r", sleep=sleep).commit(groups)
+            outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=sleep).commit(groups)
         except CommitIncidentError:
             assert failing & set(range(1, writer.refreshes))  # otherwise it would have been noticed in time, and taken back
             self._start_over()

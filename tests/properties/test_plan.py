@@ -36,8 +36,9 @@ files = st.lists(
     max_size=120,
 )
 policies = st.builds(
-    lambda target, small, ratio, least: Policy.model_validate(
+    lambda target, small, ratio, least, rows: Policy.model_validate(
         {
+            "row-group-rows": rows,
             "target-file-size": target,
             "small-file-threshold": max(1, int(target * small)),
             "fragment-ratio": ratio,
@@ -48,6 +49,7 @@ policies = st.builds(
     small=st.sampled_from([0.25, 0.5, 0.75, 1.0]),
     ratio=st.sampled_from([2, 8, 20]),
     least=st.integers(2, 12),
+    rows=st.sampled_from([None, None, 1, 8192]),
 )
 requests = st.builds(Request, tier=st.none() | st.sampled_from(Tier), force=st.booleans())
 
@@ -78,7 +80,9 @@ def after(state: TableState, planned: Plan) -> tuple[TableState, Memory]:
         for number in range(group.outputs):
             path = f"out-{group.group_id}-{number}"
             size = group.input_bytes // group.outputs
-            encoded = max(1, size // (128 * MIB))
+            records = group.input_rows // group.outputs
+            fixed = planned.policy.row_group_rows
+            encoded = max(1, size // (128 * MIB)) if fixed is None else max(1, -(-records // fixed))
             groups_by_path[path] = copied if group.kernel is Kernel.COPY else encoded
             rows.append(
                 {
@@ -87,7 +91,7 @@ def after(state: TableState, planned: Plan) -> tuple[TableState, Memory]:
                     "format": "parquet",
                     "partition": homes[(group.spec_id, group.partition)],
                     "size_bytes": size,
-                    "records": group.input_rows // group.outputs,
+                    "records": records,
                     "row_groups": groups_by_path[path],
                     "sort_order_id": -1,
                     "sequence_number": 60,

@@ -7,7 +7,7 @@ from typing import Any
 from neve.core.plan_words import Kernel
 from neve.core.proof import Check, Proof
 from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
-from neve.core.statistics import Condition, Report, statistics
+from neve.core.statistics import Condition
 from neve.core.units import KIB, MIB
 from tests.render.inspections import NOW_MS
 
@@ -79,7 +79,6 @@ AFTER = Condition(
 )
 
 
-def make_report(record: RunRecord | None = None) -> Report:
+def make_whole_record(record: RunRecord | None = None) -> RunRecord:
     """The run with the table before and after it."""
-    record = record or make_record()
-    return Report(run=record, before=BEFORE, after=AFTER, stats=statistics(record, BEFORE, AFTER))
+    return (record or make_record()).between(BEFORE, AFTER)

@@ -11,10 +11,10 @@ from rich.console import Console, RenderableType
 from neve.core.plan_words import Kernel
 from neve.core.record import GroupState, RunOutcome
 from neve.render.demo import Compaction, Query, compactions_text
-from neve.render.run import record_text, report_text, run_line
+from neve.render.run import record_text, run_line
 from neve.render.runs import run_row_text, runs_text
 from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_report
+from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
 
 
 def shown(content: RenderableType, width: int = 80) -> list[str]:
@@ -24,7 +24,7 @@ def shown(content: RenderableType, width: int = 80) -> list[str]:
 
 
 def test_a_run_is_told_from_its_headline_to_its_snapshots() -> None:
-    assert shown(report_text(make_report())) == [
+    assert shown(record_text(make_whole_record())) == [
         "local.db.events",
         "Compacted 250 files into 5 in 2.4 s; every row accounted for (10,000 rows)",
         "",
@@ -82,7 +82,10 @@ def test_a_kernel_comes_with_why_others_would_not() -> None:
 
 
 def test_nothing_to_do_is_said_with_the_reason_and_nothing_else() -> None:
-    assert shown(report_text(make_report(make_empty_record()))) == ["local.db.events", "Nothing to do: the table has no data"]
+    assert shown(record_text(make_whole_record(make_empty_record()))) == [
+        "local.db.events",
+        "Nothing to do: the table has no data",
+    ]
 
 
 def test_work_that_others_did_first_is_no_failure() -> None:
@@ -122,7 +125,7 @@ def test_a_run_that_has_not_ended_says_so() -> None:
 
 def test_the_demo_shows_tables_and_queries_before_and_after() -> None:
     query = Query("events by type", "local.db.events", before_seconds=1.25, after_seconds=0.5, equal=True)
-    assert shown(compactions_text([Compaction(make_report(), (query,))])) == [
+    assert shown(compactions_text([Compaction(make_whole_record(), (query,))])) == [
         "",
         "Compacted",
         "table               files         average  deletes   health  by",
@@ -139,7 +142,7 @@ def test_the_demo_hides_neither_different_results_nor_runs_that_failed() -> None
     query = Query("events by type", "local.db.events", before_seconds=1, after_seconds=1, equal=False)
     group = make_group(0, state=GroupState.FAILED, reason="disk full", snapshot_id=None, proof=None)
     failed = make_record(group, outcome=RunOutcome.FAILED, snapshots=(), files_compacted=0, files_written=0)
-    compaction = Compaction(make_report(failed), (query,))
+    compaction = Compaction(make_whole_record(failed), (query,))
     assert compaction.complaints == [
         "local.db.events: Failed after 2.4 s: no group of 1 was committed",
         "Results differ: events by type on local.db.events",

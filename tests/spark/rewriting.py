@@ -27,6 +27,7 @@ from neve.engines.spark.spark_kernel import SparkKernel
 from neve.flow import inspect
 from neve.flow.plan import Request, plan
 from neve.flow.run import compact
+from neve.flow.tools import Tools
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
 from tests.samples.reading import duckdb_rows, plain_rows
@@ -142,14 +143,8 @@ class Bench:
         self.bridge.strike = strike_at_commit
         kernel_ = SparkKernel(self.spark, self.bridge, planned.snapshot_id)
         self.engine = StrikingEngine(SparkEngine(self.spark, kernel_, {}, max_parallelism=4), strike)
-        return compact(
-            planned,
-            writer=self.bridge,
-            engine=self.engine,
-            specs=state.specs,
-            clock=Still(),
-            sleep=lambda _: None,
-        )
+        tools = Tools(writer=self.bridge, engine=self.engine, specs=state.specs, clock=Still(), sleep=lambda _: None)
+        return compact(planned, tools)
 
     def expire(self) -> None:
         """Every snapshot goes but the newest."""

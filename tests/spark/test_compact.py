@@ -64,3 +64,19 @@ def test_a_delete_by_range_removes_no_nan_after_a_rewrite(spark: SparkSession, w
         bench.sql("DELETE FROM {} WHERE f < 10")
         assert bench.ids() == [2, 4], kernel
         bench.sql(f"CALL local.system.rollback_to_snapshot('nan.t', {record.snapshot_before})")
+
+
+def test_partitions_of_nan_and_infinity_are_rewritten_like_any_other(spark: SparkSession, warehouse: Path) -> None:
+    bench = Bench(spark, warehouse, "nan", "homes")
+    bench.sql("CREATE TABLE {} (id BIGINT, v DOUBLE, w STRING) USING iceberg PARTITIONED BY (v, w)")
+    values = ["DOUBLE('NaN')", "DOUBLE('Infinity')", "DOUBLE('-Infinity')", "1.5D", "NULL"]
+    for i in range(2):
+        rows = ", ".join(f"({10 * i + n}, {value}, 'NaN')" for n, value in enumerate(values))
+        bench.sql(f"INSERT INTO {{}} VALUES {rows}")
+    before = bench.duckdb()
+    for kernel in Kernel:
+        record = bench.compact(kernel)
+        assert (record.outcome, len(record.groups)) == (RunOutcome.DONE, 5), record.groups
+        assert bench.duckdb() == before
+        assert len(bench.paths()) == 5
+        assert bench.bridge.roll_back(record.snapshots[-1], record.snapshot_before or 0)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from neve.compose import Neve
+from neve.compose.place import Place
 from neve.core.plan_words import Kernel
 from neve.core.record import GroupState, RunOutcome, RunRecord
-from neve.core.statistics import Report
 from neve.samples import SAMPLES
 from neve.settings import load_settings
-from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_report
+from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the next run end in a given way, without Spark."""
 
     def end(record: RunRecord) -> None:
-        monkeypatch.setattr(Neve, "report", lambda *_, **__: make_report(record))
+        monkeypatch.setattr(Neve, "compact", lambda *_, **__: make_whole_record(record))
 
     return end
 
@@ -48,7 +48,7 @@ def test_the_outcome_is_the_exit_code_and_json_is_printed_all_the_same(
     ended(make_record(make_group(0), lost, outcome=outcome))
     result = neve("compact", "db.floats", "--warehouse", str(warehouse), "--json")
     assert (result.exit_code, result.stderr) == (code, "")
-    assert Report.model_validate_json(result.stdout).run.outcome is outcome
+    assert RunRecord.model_validate_json(result.stdout).outcome is outcome
 
 
 def test_what_was_not_done_can_be_tried_again(neve: Any, warehouse: Path, ended: Any) -> None:
@@ -68,12 +68,12 @@ def test_nothing_to_do_is_a_success(neve: Any, warehouse: Path, ended: Any) -> N
 def test_a_plan_without_groups_starts_no_spark_and_says_why(
     neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Neve, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
     result = neve("compact", "db.floats", "--warehouse", str(warehouse), "--min-input-files", "6", "--json")
     document = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert document["run"]["outcome"] == "nothing-to-do"
-    assert document["run"]["empty_reason"] == "fewer small files than min-input-files (6)"
+    assert document["outcome"] == "nothing-to-do"
+    assert document["empty_reason"] == "fewer small files than min-input-files (6)"
     assert (document["stats"]["files_before"], document["stats"]["files_after"]) == (5, 5)
 
 
@@ -151,14 +151,17 @@ def test_a_table_is_compacted_for_real_and_remembered(neve: Any, spawn: Any, tmp
     process = spawn("compact", "db.v1", "--warehouse", place, "--force", "--json")  # Spark runs once in a process
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
-    report = Report.model_validate_json(stdout)
-    stats = report.stats
-    assert (report.run.outcome, set(report.run.kernels)) == (RunOutcome.DONE, {Kernel.ARROW})
+    record = RunRecord.model_validate_json(stdout)
+    stats = record.stats
+    assert stats is not None
+    assert record.before is not None
+    assert record.after is not None
+    assert (record.outcome, set(record.kernels)) == (RunOutcome.DONE, {Kernel.ARROW})
     assert (stats.files_before, stats.files_compacted) == (36, 36)
-    assert stats.files_after == stats.files_before - stats.files_removed == report.run.files_written < 10
+    assert stats.files_after == stats.files_before - stats.files_removed == record.files_written < 10
     assert stats.bytes_saved == stats.bytes_before - stats.bytes_after
-    assert report.after.health > report.before.health
-    assert report.after.snapshot_id == report.run.snapshots[-1]
+    assert record.after.health > record.before.health
+    assert record.after.snapshot_id == record.snapshots[-1]
 
     with Neve.open(load_settings(), warehouse=place) as opened, opened.demo_target("db") as target:
         table = target.load("v1")
@@ -166,7 +169,7 @@ def test_a_table_is_compacted_for_real_and_remembered(neve: Any, spawn: Any, tmp
         paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
     assert duckdb.sql(f"SELECT count(*) FROM read_parquet({paths!r})").fetchall() == [(len(before),)]
 
-    assert neve("runs", "show", report.run.run_id[:6]).stdout.splitlines()[0] == "local.db.v1"
+    assert neve("runs", "show", record.run_id[:6]).stdout.splitlines()[0] == "local.db.v1"
     again = neve("compact", "db.v1", "--warehouse", place)
     assert again.exit_code == 0
     assert again.stdout.splitlines()[1].startswith("Nothing to do: ")

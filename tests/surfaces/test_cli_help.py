@@ -85,4 +85,18 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COMP_WORDS", "neve ")
     monkeypatch.setenv("COMP_CWORD", "1")
     stdout, _ = spawn().communicate(timeout=60)
-    assert set(stdout.split()) == {"inspect", "plan", "compact", "resume", "runs", "tables", "config", "doctor", "demo"}
+    commands = {
+        "inspect",
+        "plan",
+        "compact",
+        "work",
+        "resume",
+        "rollback",
+        "runs",
+        "tables",
+        "state",
+        "config",
+        "doctor",
+        "demo",
+    }
+    assert set(stdout.split()) == commands

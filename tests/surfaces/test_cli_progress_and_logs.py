@@ -14,6 +14,7 @@ from rich.console import Console
 from neve.cli.logs import configure
 from neve.cli.options import LogFormat, LogLevel
 from neve.cli.progress import PlainLines, follow
+from neve.core.units import MIB
 
 
 def test_plain_progress_is_silent_at_first_and_then_says_a_line_now_and_then() -> None:
@@ -26,6 +27,20 @@ def test_plain_progress_is_silent_at_first_and_then_says_a_line_now_and_then() -
     seconds[0] = 16.0
     progress("listing", 7, None)
     assert out.getvalue() == "reading manifests: 3,000 of 10,000\nreading manifests: 5,000 of 10,000\nlisting: 7\n"
+
+
+def test_bytes_are_told_with_their_rate_and_the_time_left() -> None:
+    seconds = [0.0]
+    out = io.StringIO()
+    progress = PlainLines(Console(file=out, width=80), now=lambda: seconds[0])
+    for at, done in ((0.0, 0), (6.0, 60 * MIB), (12.0, 240 * MIB), (18.0, 300 * MIB)):
+        seconds[0] = at
+        progress("execute", done, 300 * MIB, "bytes")
+    assert out.getvalue().splitlines() == [
+        "execute: 60 MB of 300 MB, 10 MB/s, 24 s left",
+        "execute: 240 MB of 300 MB, 20 MB/s, 3 s left",
+        "execute: 300 MB of 300 MB, 16.7 MB/s",
+    ]
 
 
 def test_a_terminal_gets_a_live_line_that_goes_away() -> None:

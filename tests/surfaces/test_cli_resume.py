@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from neve.cli.app import app
-from neve.cli.resume import is_alive
+from neve.flow.lease import is_alive
 from neve.state import StateStore
 from tests.state.test_journal import RUN
 

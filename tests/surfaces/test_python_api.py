@@ -17,7 +17,8 @@ from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import knobs
 from neve.core.units import MIB
 from neve.errors import BadRequestError, SettingsError, TableNotFoundError
-from tests.render.runs import make_report
+from neve.flow.plan import Request
+from tests.render.runs import make_whole_record
 
 
 def test_importing_it_loads_nothing_that_takes_time() -> None:
@@ -63,7 +64,7 @@ def test_the_builder_says_the_same_as_the_call(warehouse: Path) -> None:
 def test_every_word_gives_a_new_value(warehouse: Path) -> None:
     table = neve.table("db.floats", warehouse=warehouse)
     assert table.force() is not table
-    assert not table.forced
+    assert dict(table.asked) == {}
     assert table.max_files(7).inspect().table == "local.db.floats"
     assert dict(table.knobs) == {}
 
@@ -112,15 +113,23 @@ def test_a_connection_serves_several_calls(warehouse: Path) -> None:
 def test_compact_passes_on_what_is_wanted(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def report(_: Neve, table: str, *, request: Any) -> Any:
-        asked.append((table, request.tier, request.kernel, request.partitions, request.force))
-        return make_report()
+    def compact(_: Neve, table: str, *, request: Request, verify: str, probe_query: str | None) -> Any:
+        asked.append((table, request, verify, probe_query))
+        return make_whole_record()
 
-    monkeypatch.setattr(Neve, "report", report)
-    told = neve.compact("db.v1", warehouse=warehouse, tier="full", kernel="arrow", partitions=("a=*",), force=True)
+    monkeypatch.setattr(Neve, "compact", compact)
+    words: dict[str, Any] = {"tier": "full", "kernel": "arrow", "where": "a > 1", "branch": "audit", "verify": "content"}
+    told = neve.compact(
+        "db.v1", warehouse=warehouse, partitions=("a=*",), force=True, probe_query="SELECT count(*) FROM db.v1", **words
+    )
+    assert told.stats is not None
     assert told.stats.files_removed == 245
     neve.table("db.v1", warehouse=warehouse).compact()
-    assert asked == [("db.v1", Tier.FULL, Kernel.ARROW, ("a=*",), True), ("db.v1", None, None, (), False)]
+    wanted = Request(Tier.FULL, Kernel.ARROW, force=True, partitions=("a=*",), where="a > 1", branch="audit")
+    assert asked == [
+        ("db.v1", wanted, "content", "SELECT count(*) FROM db.v1"),
+        ("db.v1", Request(), "metadata", None),
+    ]
 
 
 def test_after_write_looks_at_the_files_every_so_many_commits(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

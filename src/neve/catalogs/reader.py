@@ -38,10 +38,15 @@ _CONCURRENT_READS = 8
 class MetadataReader:
     """One table at one metadata version (implements `ports.TableReader`)."""
 
-    def __init__(self, name: TableName, table: Table, cache: MetadataCache | None) -> None:
+    def __init__(self, name: TableName, table: Table, cache: MetadataCache | None, snapshot_id: int | None = None) -> None:
         self._name = name
         self._table = table
         self._cache = cache
+        self._snapshot_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+
+    def at(self, snapshot_id: int) -> MetadataReader:
+        """The same table at another snapshot."""
+        return MetadataReader(self._name, self._table, self._cache, snapshot_id)
 
     def state(self) -> TableState:
         """Depth SUMMARY."""
@@ -61,7 +66,7 @@ class MetadataReader:
             default_spec_id=meta.default_spec_id,
             sort_orders=tuple(_sort_order(order, meta) for order in meta.sort_orders),
             default_sort_order_id=meta.default_sort_order_id,
-            snapshot_id=meta.current_snapshot_id,
+            snapshot_id=self._snapshot_id,
             snapshots=tuple(_snapshot(snapshot) for snapshot in meta.snapshots),
             refs=tuple(
                 Ref(name=name, kind=RefKind(ref.snapshot_ref_type.value), snapshot_id=ref.snapshot_id)
@@ -71,8 +76,8 @@ class MetadataReader:
         )
 
     def manifests(self) -> tuple[Manifest, ...]:
-        """The current snapshot's manifest list; none for a table without a snapshot."""
-        snapshot = self._table.metadata.current_snapshot()
+        """The snapshot's manifest list; none for a table without a snapshot."""
+        snapshot = self._table.metadata.snapshot_by_id(self._snapshot_id) if self._snapshot_id is not None else None
         if snapshot is None:
             return ()
         if not snapshot.manifest_list:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neve.cli import config, runs
+from neve.cli import config, runs, state
 from neve.cli.command import CONTEXT, examples
 from neve.cli.compact import compact
 from neve.cli.demo import demo
@@ -21,7 +21,9 @@ from neve.cli.inspect import InspectCommand, inspect
 from neve.cli.options import KnobCommand, Shared, shared_parameters
 from neve.cli.plan import plan
 from neve.cli.resume import resume
+from neve.cli.rollback import rollback
 from neve.cli.tables import tables
+from neve.cli.work import work
 
 EPILOG = "\n\n".join(
     [
@@ -113,13 +115,18 @@ app.command(
     epilog=examples(
         "neve compact db.events",
         "neve compact db.events --dry-run",
+        'neve compact db.events --where "day >= current_date() - INTERVAL 7 DAYS"',
+        "neve compact db.events --branch audit",
         "neve compact db.events --tier minor --target-file-size '256 MB' --max-files 5000",
         "neve compact db.events --force --json | jq .stats",
     ),
 )(compact)
 app.add_typer(runs.app, name="runs")
 app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)
+app.command(epilog=examples("neve work order.json --out result.json", "neve work - < order.json > result.json"))(work)
+app.command(epilog=examples("neve rollback 3f9c", "neve rollback 3f9c --json"))(rollback)
 app.command(epilog=examples("neve tables", "neve tables db --catalog prod"))(tables)
+app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
 app.command(epilog=examples("neve doctor", "neve doctor --spark"))(doctor)
 app.command(epilog=examples("neve demo", "neve demo --warehouse /tmp/demo --keep"))(demo)

@@ -9,10 +9,24 @@ import typer
 from neve.cli.call import Call
 from neve.cli.command import command
 from neve.cli.failures import PARTLY_DONE
-from neve.cli.requests import Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, again, request_of
+from neve.cli.requests import (
+    Branch,
+    Force,
+    GroupsShown,
+    Kernel,
+    Partitions,
+    ProbeQuery,
+    Strategy,
+    TableName,
+    Tier,
+    Verify,
+    Where,
+    again,
+    request_of,
+)
 
 if TYPE_CHECKING:
-    from neve.core.statistics import Report
+    from neve.core.record import RunRecord
 
 EXIT_CODES = {"partly-done": PARTLY_DONE, "failed": 1}
 """By outcome; whatever is not here is a success."""
@@ -28,6 +42,10 @@ def compact(
     kernel: Kernel = None,
     strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
     partition: Partitions = None,
+    where: Where = None,
+    branch: Branch = "main",
+    verify: Verify = "metadata",
+    probe_query: ProbeQuery = None,
     force: Force = False,
     dry_run: DryRun = False,
     groups: GroupsShown = 10,
@@ -37,24 +55,30 @@ def compact(
     Every group of files is proved before it is committed. Leaves with exit code 0 if all is done or nothing was worth
     doing, 3 if some groups could not be committed, 1 if none could.
     """
-    request = request_of(tier, kernel, partition, force=force)
+    request = request_of(tier, kernel, partition, where=where, branch=branch, force=force)
     with call.neve() as neve, call.progress() as progress:
         if dry_run:
             planned = neve.plan(table, request=request, progress=progress)
         else:
             # Something moves on a terminal while Spark starts.
             progress("compact", 0, None)
-            report = neve.report(table, request=request, progress=progress)
+            record = neve.compact(table, request=request, verify=verify, probe_query=probe_query, progress=progress)
     if dry_run:
         call.output.plan(planned, groups=groups)
         return
-    call.output.report(report, next_steps=_next_steps(call, report))
-    if code := EXIT_CODES.get(report.run.outcome.value):
+    call.output.ended(record, next_steps=_next_steps(call, record))
+    if code := exit_code(record):
         raise typer.Exit(code)
 
 
-def _next_steps(call: Call, report: Report) -> list[str]:
-    run = report.run
+def exit_code(record: RunRecord) -> int:
+    """By outcome; an answer that changed is a failure however well the rest went."""
+    if record.probe is not None and record.probe.equal is False:
+        return 1
+    return EXIT_CODES.get(record.outcome.value, 0)
+
+
+def _next_steps(call: Call, run: RunRecord) -> list[str]:
     if run.outcome.value == "nothing-to-do":
         return [again(call.shared, "inspect", run.table), again(call.shared, "plan", run.table, "--force")]
     shown = [again(call.shared, "inspect", run.table), again(call.shared, "runs", "show", run.run_id[:8])]

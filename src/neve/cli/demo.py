@@ -122,7 +122,7 @@ def _compact(call: Call, neve: Neve, names: frozenset[str], failures: list[str])
 
 
 def _next_steps(directory: Path, inspections: list[Inspection], compactions: list[Compaction]) -> list[str]:
-    done = {compaction.report.run.table for compaction in compactions}
+    done = {compaction.record.table for compaction in compactions}
     sick = [inspection for inspection in inspections if inspection.table not in done]
     if not sick:
         return ["neve doctor"]

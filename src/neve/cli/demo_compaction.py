@@ -40,11 +40,11 @@ def compact_some(call: Call, neve: Neve, namespace: str, names: frozenset[str]) 
         table = str(planned.table)
         call.tell(f"Compacting {table} ...")
         before = {query: _timed(neve.spark, sql.format(table)) for query, sql in queries.items()}
-        report = neve.report(table)
+        record = neve.compact(table)
         neve.spark.sql(f"REFRESH TABLE {table}")
         after = {query: _timed(neve.spark, sql.format(table)) for query, sql in queries.items()}
         pairs = ((query, before[query], after[query]) for query in queries)
-        yield Compaction(report, tuple(Query(query, table, b[1], a[1], b[0] == a[0]) for query, b, a in pairs))
+        yield Compaction(record, tuple(Query(query, table, b[1], a[1], b[0] == a[0]) for query, b, a in pairs))
 
 
 def _timed(spark: Any, sql: str) -> tuple[list[tuple[Any, ...]], float]:

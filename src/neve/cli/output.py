@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from neve.core.inspection import Inspection
     from neve.core.model import TableName
     from neve.core.plan import Plan
-    from neve.core.statistics import Report
+    from neve.core.record import RunRecord
+    from neve.flow.rollback import RolledBack
     from neve.render.demo import Compaction
     from neve.render.listings import CheckRow, SettingRow
     from neve.render.runs import RunRow
@@ -34,8 +35,12 @@ class Output(Protocol):
         """What a compaction would do; the text shows at most so many groups."""
         ...
 
-    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:
-        """A run that has just ended, with the table before and after it."""
+    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:
+        """A run that has just ended, and what to type next."""
+        ...
+
+    def rolled_back(self, done: RolledBack) -> None:
+        """A run that was taken back."""
         ...
 
     def runs(self, rows: Sequence[RunRow]) -> None:
@@ -93,12 +98,17 @@ class TextOutput:
 
         self._console.print(plan_text(plan, groups=groups))
 
-    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:
+    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:
         """The whole page, and what to type next."""
-        from neve.render.run import report_text
+        from neve.render.run import record_text
 
-        self._console.print(report_text(report))
+        self._console.print(record_text(record))
         self._steps("Next", next_steps)
+
+    def rolled_back(self, done: RolledBack) -> None:
+        """One line."""
+        moved = f"{done.branch} moved from snapshot {done.from_snapshot} back to {done.to_snapshot}"
+        self._line(f"Rolled back run {done.run_id[:8]} over {printable(done.table)}: {moved}.")
 
     def runs(self, rows: Sequence[RunRow]) -> None:
         """One line each."""
@@ -109,10 +119,14 @@ class TextOutput:
     def run(self, row: RunRow) -> None:
         """The whole page, if there is a record."""
         from neve.core.record import RunRecord
+        from neve.flow.rollback import RolledBack
         from neve.render.run import record_text
         from neve.render.runs import run_row_text
 
-        self._console.print(record_text(RunRecord.model_validate(row.record)) if row.record else run_row_text(row))
+        if row.kind == "rollback" and row.record:
+            self.rolled_back(RolledBack.model_validate(row.record))
+        else:
+            self._console.print(record_text(RunRecord.model_validate(row.record)) if row.record else run_row_text(row))
 
     def tables(self, names: Iterable[TableName]) -> None:
         """One name per line, never wrapped: the lines are for pipes."""
@@ -186,9 +200,13 @@ class JsonOutput:
         totals = {"input_files": plan.input_files, "output_files": plan.output_files, "price": plan.price.model_dump()}
         self._document(**whole | {"table": str(plan.table), **totals, "groups": told})
 
-    def report(self, report: Report, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+        """The record itself."""
+        self._stream.write(record.model_dump_json(indent=2) + "\n")
+
+    def rolled_back(self, done: RolledBack) -> None:
         """The value itself."""
-        self._stream.write(report.model_dump_json(indent=2) + "\n")
+        self._document(**done.model_dump(mode="json"))
 
     def runs(self, rows: Sequence[RunRow]) -> None:
         """Without the records, which may be long."""
@@ -227,7 +245,7 @@ class JsonOutput:
     ) -> None:
         """Every look that was taken, every run and every query."""
         looks = [inspection.model_dump(mode="json") for inspection in inspections]
-        runs = [{**c.report.model_dump(mode="json"), "queries": [vars(q) for q in c.queries]} for c in compactions]
+        runs = [{**c.record.model_dump(mode="json"), "queries": [vars(q) for q in c.queries]} for c in compactions]
         told = {"inspections": looks, "compactions": runs, "failures": list(failures), "next_steps": list(next_steps)}
         self._document(warehouse=warehouse, **told)
 

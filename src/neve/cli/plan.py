@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.requests import Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, request_of
+from neve.cli.requests import Branch, Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, Where, request_of
 
 
 @command
@@ -15,13 +15,16 @@ def plan(
     kernel: Kernel = None,
     strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
     partition: Partitions = None,
+    where: Where = None,
+    branch: Branch = "main",
     force: Force = False,
     groups: GroupsShown = 10,
 ) -> None:
     """Show what `neve compact` would do: which files, why, how, and what it would take. Changes nothing.
 
-    Reads metadata only, and starts no Java. Says why wherever nothing is worth doing.
+    Reads metadata only, and starts no Java unless --where needs Spark to read it. Says why wherever nothing is worth doing.
     """
+    request = request_of(tier, kernel, partition, where=where, branch=branch, force=force)
     with call.neve() as neve, call.progress() as progress:
-        planned = neve.plan(table, request=request_of(tier, kernel, partition, force=force), progress=progress)
+        planned = neve.plan(table, request=request, progress=progress)
     call.output.plan(planned, groups=groups)

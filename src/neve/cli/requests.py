@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
 StrategyWord = Literal["small-files"]
+VerifyWord = Literal["metadata", "content"]
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help=r"\[catalog.]namespace.table, such as db.events.")]
 Tier = Annotated[
@@ -37,11 +38,42 @@ Partitions = Annotated[
         help="Only partitions like this, such as 'day=2025-01-*'; repeatable.",
     ),
 ]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="PREDICATE",
+        show_default=False,
+        help='Only files that may hold rows like this, in Spark SQL: "day >= current_date() - INTERVAL 7 DAYS".',
+    ),
+]
+Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch to read and to commit to.")]
+Verify = Annotated[
+    VerifyWord,
+    typer.Option("--verify", help="Counts and bounds are always compared; content reads every rewritten row once more."),
+]
+ProbeQuery = Annotated[
+    str | None,
+    typer.Option(
+        "--probe-query",
+        metavar="SQL",
+        show_default=False,
+        help="A query to run before and after: answers are compared, times are kept, slower than 1.2 times is told.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Also what is below the thresholds, or was written just now.")]
 GroupsShown = Annotated[int, typer.Option("--groups", min=0, metavar="N", help="Groups shown in the text of a plan.")]
 
 
-def request_of(tier: TierWord | None, kernel: KernelWord | None, partitions: list[str] | None, *, force: bool) -> Request:
+def request_of(
+    tier: TierWord | None,
+    kernel: KernelWord | None,
+    partitions: list[str] | None,
+    *,
+    where: str | None,
+    branch: str,
+    force: bool,
+) -> Request:
     """The request as the flow takes it."""
     from neve.core.plan_words import Kernel, Tier
     from neve.flow.plan import Request
@@ -51,6 +83,8 @@ def request_of(tier: TierWord | None, kernel: KernelWord | None, partitions: lis
         kernel=Kernel(kernel) if kernel else None,
         force=force,
         partitions=tuple(partitions or ()),
+        where=where,
+        branch=branch,
     )
 
 

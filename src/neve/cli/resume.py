@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +28,8 @@ def resume(
     Leaves with exit code 0 if there was nothing to resume or all is done, 3 if some groups could not be committed, 1 if
     none could.
     """
+    from neve.flow.lease import is_alive
+
     codes = [0]
     with call.neve() as neve:
         chosen = [found for found in neve.unfinished() if found.run_id.startswith(run or "")]
@@ -48,20 +48,6 @@ def resume(
             codes.append(EXIT_CODES.get(record.outcome.value, 0))
     if worst := max(codes):
         raise typer.Exit(worst)
-
-
-def is_alive(owner: str) -> bool:
-    """Whether the process that began a run is still there; of another machine's nothing is known, so it counts as gone."""
-    host, _, pid = owner.rpartition(":")
-    if host != socket.gethostname() or not pid.isdigit() or int(pid) == os.getpid():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _headline(journalled: JournaledRun) -> str:

@@ -14,6 +14,9 @@ from neve.core.depth import Depth
 from neve.core.files import FileColumns
 from neve.errors import BadRequestError
 
+MAIN = "main"
+"""The branch that readers see unless they ask for another."""
+
 
 class Frozen(BaseModel):
     """A value: immutable, and strict about what it holds."""

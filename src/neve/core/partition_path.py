@@ -56,8 +56,9 @@ def _hour(value: int) -> str:
 
 
 def _timestamp(value: int | dt.datetime) -> str:
-    micros = value if isinstance(value, int) else (value.replace(tzinfo=None) - EPOCH) // dt.timedelta(microseconds=1)
-    return _fractional(EPOCH + dt.timedelta(microseconds=micros))
+    if isinstance(value, int):
+        return _fractional(EPOCH + dt.timedelta(microseconds=value))
+    return _fractional((value.astimezone(dt.UTC) if value.tzinfo else value).replace(tzinfo=None))
 
 
 def _timestamp_nanos(value: int) -> str:

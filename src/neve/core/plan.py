@@ -12,7 +12,7 @@ from pydantic import Field
 
 from neve.core.files import FileColumns
 from neve.core.groups import Groups
-from neve.core.model import Frozen, TableName
+from neve.core.model import MAIN, Frozen, TableName
 from neve.core.plan_words import Group, Price
 from neve.core.policy import Policy
 
@@ -36,6 +36,8 @@ class Plan(Frozen):
     table: TableName
     table_uuid: str
     table_format_version: int
+    branch: str = MAIN
+    where: str | None = None
     snapshot_id: int | None
     sequence_number: int
     schema_id: int

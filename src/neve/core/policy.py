@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from neve.core.presets import parse_preset
 from neve.core.units import GIB, MIB, Bytes, Seconds
 
 
@@ -45,6 +46,7 @@ def parse_codec(value: object) -> str:
 
 
 Codec = Annotated[str, BeforeValidator(parse_codec)]
+PresetName = Annotated[str, BeforeValidator(parse_preset)]
 
 
 class Policy(BaseModel):
@@ -218,6 +220,13 @@ class Policy(BaseModel):
         why="Snapshots older than this are worth expiring.",
         properties=("history.expire.max-snapshot-age-ms",),
         gt=0,
+    )
+    preset: PresetName | None = knob(
+        None,
+        "preset",
+        unit="name",
+        why="A set of knobs as another tool comes with it; a knob that is set in the same place, or in a higher one, wins.",
+        unset="none",
     )
 
     @model_validator(mode="after")

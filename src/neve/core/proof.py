@@ -47,6 +47,7 @@ class Proof(Frozen):
 def prove(
     result: WorkResult,
     *,
+    inputs_digest: str,
     input_records: int,
     input_metrics: Sequence[Mapping[int, ColumnMetrics]],
     kinds: Mapping[int, str],
@@ -59,6 +60,7 @@ def prove(
     """
     rows_out = sum(output.records for output in result.outputs)
     checks = [
+        _same_inputs(result.inputs_digest, inputs_digest),
         _equal("rows read", result.rows_read, input_records),
         _rows_dropped(result.rows_dropped, has_deletes=has_deletes),
         _equal("rows written", rows_out, result.rows_read - result.rows_dropped),
@@ -68,6 +70,11 @@ def prove(
         _paths_are_new([output.path for output in result.outputs], known_paths),
     ]
     return Proof(group_id=result.group_id, checks=tuple(checks))
+
+
+def _same_inputs(found: str, expected: str) -> Check:
+    detail = "as planned" if found == expected else f"the result is of other files ({found[:8]}, expected {expected[:8]})"
+    return Check(name="inputs", holds=found == expected, detail=detail)
 
 
 def _equal(name: str, found: int, expected: int) -> Check:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from neve.core.model import Frozen
+from neve.core.content import ProbeResult
+from neve.core.model import MAIN, Frozen
 from neve.core.plan_words import Kernel
 from neve.core.proof import Proof
+from neve.core.statistics import Condition, Statistics
 from neve.core.work import OutputFile
 
 FORMAT_VERSION = 1
@@ -51,14 +53,16 @@ class GroupRecord(Frozen):
 
 
 class RunRecord(Frozen):
-    """One run."""
+    """One run. `before`, `after` and `stats` are None where the table could not be looked at; `incident` needs a person."""
 
     format_version: int = FORMAT_VERSION
     run_id: str
     table: str
     table_uuid: str
+    branch: str = MAIN
     outcome: RunOutcome
     empty_reason: str | None
+    incident: str | None = None
     started_ms: int
     finished_ms: int
     snapshot_before: int | None
@@ -70,8 +74,28 @@ class RunRecord(Frozen):
     bytes_written: int
     rows: int
     kernels: dict[Kernel, int]
+    before: Condition | None = None
+    after: Condition | None = None
+    stats: Statistics | None = None
+    probe: ProbeResult | None = None
 
     @property
     def seconds(self) -> float:
         """Wall time of the run."""
         return (self.finished_ms - self.started_ms) / 1000
+
+    def between(self, before: Condition, after: Condition) -> RunRecord:
+        """The record with the table on either side of the run."""
+        stats = Statistics(
+            files_before=before.data_files,
+            files_after=after.data_files,
+            files_compacted=self.files_compacted,
+            files_removed=self.files_compacted - self.files_written,
+            bytes_before=before.data_bytes,
+            bytes_after=after.data_bytes,
+            bytes_saved=self.bytes_read - self.bytes_written,
+            snapshots_expired=0,
+            small_files_remaining=after.small_files,
+            compaction_time_ms=self.finished_ms - self.started_ms,
+        )
+        return self.model_copy(update={"before": before, "after": after, "stats": stats})

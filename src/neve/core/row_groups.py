@@ -1,7 +1,7 @@
 """How many row groups files have, from the best source for each.
 
 Files that we copied carry coarse split offsets on purpose, so our records come first; a footer is the truth where one was
-read; split offsets serve for the rest. Called by `flow.inspect`; pure.
+read; split offsets serve for the rest. Called by `flow.inspect` and `flow.plan`; pure.
 """
 
 from __future__ import annotations
@@ -34,6 +34,24 @@ def row_groups_by_file(
         elif groups[i] != UNKNOWN:
             sources.add("split-offsets")
     return groups, sources
+
+
+def untold(files: FileColumns, records: Mapping[str, int]) -> list[str]:
+    """Parquet data files of which neither the metadata nor our records tell how they are cut."""
+    rows = np.flatnonzero((files.column("content") == DATA) & files.is_parquet & (files.column("row_groups") == UNKNOWN))
+    return [path for path in files.table.column("path").take(rows).to_pylist() if path not in records]
+
+
+def estimated(files: FileColumns, groups: npt.NDArray[np.int64], footers: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """Row groups with those that nobody told taken to be cut like the files whose footers were read."""
+    if not footers:
+        return groups
+    read = np.isin(files.table.column("path").to_numpy(zero_copy_only=False), list(footers))
+    sizes = files.column("size_bytes")
+    average = sizes[read].sum() / max(1, groups[read].sum())
+    guess = np.maximum(1, np.round(sizes / max(1.0, average))).astype(np.int64)
+    unknown = (groups == UNKNOWN) & (files.column("content") == DATA) & files.is_parquet
+    return np.where(unknown, guess, groups)
 
 
 def count_row_groups(

@@ -44,8 +44,11 @@ class Rule:
 
 
 def _small_groups(files: Files, policy: Policy) -> Mask:
-    sizes = files.columns.column("size_bytes")
-    mask: Mask = (files.row_groups > 1) & (sizes < policy.row_group_min_bytes * np.maximum(files.row_groups, 1))
+    """By bytes; where the policy fixes the rows of a row group, files that hold half of that or more are as it wants them."""
+    sizes, groups = files.columns.column("size_bytes"), np.maximum(files.row_groups, 1)
+    mask: Mask = (files.row_groups > 1) & (sizes < policy.row_group_min_bytes * groups)
+    if policy.row_group_rows is not None:
+        mask &= 2 * files.columns.column("records") < policy.row_group_rows * groups
     return mask
 
 

@@ -1,18 +1,12 @@
-"""What a run was good for: the table before and after it, and the run in ten numbers. Pure.
+"""The table before and after a run, and the run in ten numbers. Pure; part of the run record.
 
-Built by `compose` around a run; the command line, the Python calls and the demo show it. What the run itself did is taken from
-its record, so that files which others add meanwhile are not counted as its doing.
+What the run itself did is counted by the run, so that files which others add meanwhile are not taken for its doing.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 from neve.core.inspection import Inspection
 from neve.core.model import Frozen
-from neve.core.record import RunRecord
-
-SCHEMA_VERSION: Literal[1] = 1
 
 
 class Condition(Frozen):
@@ -53,35 +47,3 @@ class Statistics(Frozen):
     snapshots_expired: int
     small_files_remaining: int
     compaction_time_ms: int
-
-
-class Report(Frozen):
-    """A run with the table before and after it."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    run: RunRecord
-    before: Condition
-    after: Condition
-    stats: Statistics
-
-    @classmethod
-    def of(cls, record: RunRecord, before: Inspection, after: Inspection) -> Report:
-        """From the record and a look on either side of the run."""
-        then, now = Condition.of(before), Condition.of(after)
-        return cls(run=record, before=then, after=now, stats=statistics(record, then, now))
-
-
-def statistics(record: RunRecord, before: Condition, after: Condition) -> Statistics:
-    """The ten numbers."""
-    return Statistics(
-        files_before=before.data_files,
-        files_after=after.data_files,
-        files_compacted=record.files_compacted,
-        files_removed=record.files_compacted - record.files_written,
-        bytes_before=before.data_bytes,
-        bytes_after=after.data_bytes,
-        bytes_saved=record.bytes_read - record.bytes_written,
-        snapshots_expired=0,
-        small_files_remaining=after.small_files,
-        compaction_time_ms=record.finished_ms - record.started_ms,
-    )

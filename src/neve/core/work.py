@@ -7,9 +7,11 @@ of its siblings and holds no secret; it names storage by location only.
 from __future__ import annotations
 
 import base64
+import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from neve.core.kernels import MAX_CHUNKS, MIN_CHUNK_BYTES
 from neve.core.metrics import ColumnMetrics
@@ -78,17 +80,28 @@ class WriteSettings(Frozen):
 
 
 class WorkOrder(Frozen):
-    """Rewrite these files. `kernels` are tried in turn: one that refuses hands over to the next, with the reason."""
+    """Rewrite these files of a table. `kernels` are tried in turn: one that refuses hands over to the next, with the reason."""
 
     format_version: int = FORMAT_VERSION
     order_id: str
+    table: str = ""
     group_id: int
-    kernels: tuple[Kernel, ...]
-    inputs: tuple[InputFile, ...]
+    kernels: tuple[Kernel, ...] = Field(min_length=1)
+    inputs: tuple[InputFile, ...] = Field(min_length=1)
     table_schema: dict[str, Any]
     name_mapping: list[Any] | None = None
     output_prefix: str
     write: WriteSettings = WriteSettings()
+
+    @property
+    def digest(self) -> str:
+        """What names the inputs, so that a result cannot be taken for another order's."""
+        return digest_of(file.path for file in self.inputs)
+
+
+def digest_of(paths: Iterable[str]) -> str:
+    """A digest of input locations; their order does not matter."""
+    return hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
 
 
 class OutputFile(Frozen):
@@ -123,6 +136,7 @@ class WorkResult(Frozen):
     format_version: int = FORMAT_VERSION
     order_id: str
     group_id: int
+    inputs_digest: str
     kernel: Kernel
     refusals: tuple[str, ...] = ()
     outputs: tuple[OutputFile, ...]

@@ -11,22 +11,20 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
 from neve.core.conflicts import Fate, Verdict, changed_shape, judge, keeps_sequence_number, lost_deletes
 from neve.core.live import Ancestor, DataFile, LiveFile
+from neve.core.marker import Marker
 from neve.core.plan import Plan
 from neve.core.workload import RUN_ID
 from neve.errors import CatalogUnreachableError, CommitConflictError, CommitIncidentError, CommitUnknownError, StorageError
-from neve.ports import TableWriter
+from neve.flow.tools import Sleeper
+from neve.ports import Clock, TableWriter
 
 log = logging.getLogger(__name__)
 
 COMMIT_ID = "neve.commit-id"
-
-Sleeper = Callable[[float], None]
-"""Waits so many seconds; handed in, so that tests need not wait."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class Retry:
     attempts: int = 5
     first_wait_ms: int = 100
     max_wait_ms: int = 60_000
+    total_ms: int = 30 * 60_000
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Retry:
@@ -79,21 +78,13 @@ class Retry:
             attempts=number("num-retries", cls.attempts - 1) + 1,
             first_wait_ms=number("min-wait-ms", cls.first_wait_ms),
             max_wait_ms=number("max-wait-ms", cls.max_wait_ms),
+            total_ms=number("total-timeout-ms", cls.total_ms),
         )
 
     def wait_seconds(self, attempt: int, jitter: float) -> float:
         """After this attempt, from 0 on. Doubles each time; half of it is left to chance, so that no two march in step."""
         whole = min(self.max_wait_ms, self.first_wait_ms << attempt) / 1000
         return whole / 2 + whole / 2 * jitter
-
-
-@runtime_checkable
-class CanRollBack(Protocol):
-    """A writer that can take the newest snapshot of a branch back."""
-
-    def roll_back(self, snapshot_id: int, parent_id: int, branch: str = "main") -> bool:
-        """Moves the branch from one snapshot to its parent, unless the branch has moved on: then nothing is done, and False."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -134,12 +125,15 @@ class Committer:
         planned: Mapping[str, LiveFile],
         *,
         run_id: str,
+        clock: Clock,
         sleep: Sleeper,
-        branch: str = "main",
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._plan, self._writer, self._planned = plan, writer, planned
-        self._run_id, self._sleep, self._branch, self._jitter = run_id, sleep, branch, jitter
+        self._run_id, self._clock, self._sleep, self._jitter = run_id, clock, sleep, jitter
+        self._branch = plan.branch
+        self.interrupted = False
+        """Whether Ctrl-C came during a commit: what was sent is settled first, then the run stops."""
         self._shape = {
             "format version": plan.table_format_version,
             "schema": plan.schema_id,
@@ -150,9 +144,11 @@ class Committer:
     def commit(self, groups: Sequence[WrittenGroup]) -> Outcome:
         """Commits what may be committed of these groups."""
         batch = _Batch(Outcome(commit_id=uuid4().hex), list(groups))
-        retry = Retry.of(self._writer.properties())
+        retry, began = Retry.of(self._writer.properties()), self._clock.now_ms()
         for attempt in range(retry.attempts):
             if attempt:
+                if self._clock.now_ms() - began > retry.total_ms:
+                    break
                 self._sleep(retry.wait_seconds(attempt - 1, self._jitter()))
             try:
                 if self._settled(batch):
@@ -168,14 +164,21 @@ class Committer:
         self._writer.refresh()
         if batch.sent and self._landed(batch):
             return True
-        if changed := changed_shape(self._shape, self._writer.shape()):
-            batch.outcome.replan |= {group.group_id: changed for group in batch.waiting}
+        if barred := self._barred():
+            batch.outcome.replan |= {group.group_id: barred for group in batch.waiting}
             batch.waiting.clear()
             return True
         head = self._writer.head(self._branch)
         live = self._live(head)
         batch.waiting = self._sort_out(batch.waiting, head, live, batch.outcome)
         return not batch.waiting or self._attempt(batch, head, live)
+
+    def _barred(self) -> str | None:
+        """Why nothing of this run may be committed any more, in words."""
+        other = Marker.of(self._writer.properties())
+        if other is not None and other.bars(self._run_id, self._clock.now_ms()):
+            return f"run {other.run_id[:8]} ({other.owner}) has taken the table over"
+        return changed_shape(self._shape, self._writer.shape())
 
     def _attempt(self, batch: _Batch, head: int | None, live: Mapping[str, LiveFile]) -> bool:
         """Sends the commit and looks whether it landed, whatever the answer was."""
@@ -185,9 +188,10 @@ class Committer:
         self._writer.refresh()
         if self._landed(batch):
             return True
-        if certain:
+        # A snapshot of ours that is on no way to the head, since somebody rolled it back, still names the files.
+        if certain and not self._writer.snapshots_with(COMMIT_ID, str(batch.outcome.commit_id)):
             batch.sent.remove(sent)
-        return False
+        return self.interrupted
 
     def _send(self, sent: _Sent, commit_id: str) -> tuple[bool, str]:
         """Whether the commit certainly failed, should it not be found in the table; and what was answered."""
@@ -203,6 +207,7 @@ class Committer:
         except CommitConflictError as error:
             return True, str(error)
         except CommitUnknownError as error:
+            self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
             return False, str(error)
         return False, "the commit answered, but is not to be found"
 
@@ -312,7 +317,7 @@ class Committer:
     def _undo(self, ours: Ancestor, wrong: str, head: int | None) -> None:
         """Takes the commit back while nothing stands on it; otherwise a person must look."""
         parent = ours.parent_id if ours.parent_id is not None and self._writer.knows(ours.parent_id) else None
-        if ours.snapshot_id == head and parent is not None and isinstance(self._writer, CanRollBack):
+        if ours.snapshot_id == head and parent is not None:
             log.error("run %s: snapshot %s is taken back, for %s", self._run_id, ours.snapshot_id, wrong)
             if self._writer.roll_back(ours.snapshot_id, parent, self._branch):
                 return

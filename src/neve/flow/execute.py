@@ -38,6 +38,7 @@ def work_orders(
         orders.append(
             WorkOrder(
                 order_id=name,
+                table=str(plan.table),
                 group_id=group.group_id,
                 kernels=_kernels(group.kernel, properties),
                 inputs=tuple(_input(file, constants[group.spec_id]) for file in files),

@@ -6,7 +6,7 @@ plan without groups says why. After a run of the plan, planning again finds noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -20,13 +20,13 @@ from neve.core.cost import Rates, predict
 from neve.core.files import DATA, EQUALITY_DELETES, FileColumns
 from neve.core.groups import TIERS, Groups
 from neve.core.kernels import REASONS, GroupTraits, choose_kernels
-from neve.core.model import TableState
+from neve.core.model import MAIN, TableState
 from neve.core.packing import bins_wanted, pack
 from neve.core.plan import Plan, Skipped
 from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import Policy
 from neve.core.ranking import NEVER, partition_columns
-from neve.core.row_groups import row_groups_by_file
+from neve.core.row_groups import estimated, row_groups_by_file
 from neve.core.selection import LARGE, SMALL_GROUPS, Files, Mask, alone, candidates
 from neve.core.tiers import Choice, Traits, choose_tier
 from neve.core.units import counted, format_bytes, format_seconds
@@ -37,22 +37,31 @@ Column = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller asks besides the policy. `paths` are the files that a predicate chose, None for all."""
+    """What a caller asks besides the policy. `paths` are the files that the predicate `where` chose, None for all."""
 
     tier: Tier | None = None
     kernel: Kernel | None = None
     force: bool = False
     partitions: tuple[str, ...] = ()
+    branch: str = MAIN
+    where: str | None = None
     paths: Set[str] | None = None
     rates: Rates = field(default_factory=Rates)
 
 
 def plan(
-    state: TableState, policy: Policy, *, now_ms: int, memory: Memory | None = None, request: Request | None = None
+    state: TableState,
+    policy: Policy,
+    *,
+    now_ms: int,
+    memory: Memory | None = None,
+    footers: Mapping[str, int] | None = None,
+    request: Request | None = None,
 ) -> Plan:
-    """The plan for a state read at depth FILES."""
+    """The plan for a state read at depth FILES; `footers` are row groups by path, from a sample."""
     files = state.files if state.files is not None else FileColumns.empty()
-    groups, skipped = _Planner(state, files, policy, memory or Memory(), request or Request(), now_ms).run()
+    request = request or Request()
+    groups, skipped = _Planner(state, files, policy, memory or Memory(), footers or {}, request, now_ms).run()
     named = np.zeros(len(files), dtype=bool)
     named[groups.files] = True
     chosen, place = np.flatnonzero(named), np.cumsum(named) - 1
@@ -60,6 +69,8 @@ def plan(
         table=state.name,
         table_uuid=state.uuid,
         table_format_version=state.format_version,
+        branch=request.branch,
+        where=request.where,
         snapshot_id=state.snapshot_id,
         sequence_number=state.snapshot.sequence_number if state.snapshot else 0,
         schema_id=state.schema_id,
@@ -86,12 +97,19 @@ class _Planner:
     """The columns that the steps share, and the steps."""
 
     def __init__(
-        self, state: TableState, files: FileColumns, policy: Policy, memory: Memory, request: Request, now_ms: int
+        self,
+        state: TableState,
+        files: FileColumns,
+        policy: Policy,
+        memory: Memory,
+        footers: Mapping[str, int],
+        request: Request,
+        now_ms: int,
     ) -> None:
         self.state, self.files, self.policy, self.request, self.now_ms = state, files, policy, request, now_ms
         self.by_partition = partition_columns(files, policy, state.snapshots, memory.compacted)
-        row_groups, _ = row_groups_by_file(files, memory.row_groups, {})
-        self.marked = Files(files, row_groups, self._has_deletes())
+        row_groups, _ = row_groups_by_file(files, memory.row_groups, footers)
+        self.marked = Files(files, estimated(files, row_groups, footers), self._has_deletes())
         self.scores = self.by_partition.scores(now_ms)
         self._small_group_files = self._count(SMALL_GROUPS.marks(self.marked, policy) & self.marked.is_data)
         self._large_files = self._count(LARGE.marks(self.marked, policy) & self.marked.is_data)

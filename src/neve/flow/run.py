@@ -8,144 +8,179 @@ one is taken up where it stopped.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from neve.core.journal import JournaledGroup, JournaledRun
 from neve.core.live import LiveFile
-from neve.core.model import PartitionSpec
 from neve.core.plan import Plan
-from neve.core.plan_words import Group
 from neve.core.proof import Proof
-from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
+from neve.core.record import GroupRecord, GroupState, RunRecord
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 from neve.core.workload import RUN_ID
-from neve.flow.commit import Committer, Sleeper, WrittenGroup
+from neve.errors import BadRequestError, CommitIncidentError
+from neve.flow.commit import Committer, Outcome, WrittenGroup
 from neve.flow.execute import work_orders
-from neve.flow.verify import described_outputs, proof_of
-from neve.ports import Clock, Engine, Journal, Progress, TableWriter
+from neve.flow.lease import leased, owner
+from neve.flow.record import record_of
+from neve.flow.tools import Tools
+from neve.flow.verify import described_outputs, proof_of, with_content
+from neve.ports import Clock
 
 log = logging.getLogger(__name__)
 
 BATCH_GROUPS = 200
-"""Groups per commit: fewer commits mean fewer conflicts and manifests, more mean less to redo after a crash."""
+BATCH_MS = 5 * 60_000
+"""Groups per commit, and how long finished ones wait for others: fewer commits mean fewer conflicts and manifests, more of them
+that readers profit sooner and that less work can lose to a writer."""
+
+JOT_MS = 500
+"""How long a result may wait to be noted in the journal; it is always noted before its commit."""
 
 
-def compact(
-    plan: Plan,
-    *,
-    writer: TableWriter,
-    engine: Engine,
-    specs: Sequence[PartitionSpec],
-    clock: Clock,
-    sleep: Sleeper,
-    progress: Progress | None = None,
-    journal: Journal | None = None,
-) -> RunRecord:
+def compact(plan: Plan, tools: Tools) -> RunRecord:
     """Carries out a plan. Raises only where nothing can be said of the groups; a group's own trouble is in the record."""
-    run = _Run(uuid4().hex, plan, writer, engine, clock, sleep, progress, journal, started_ms=clock.now_ms())
-    orders = work_orders(plan, plan.groups, run.planned, writer, specs)
-    run.begin(orders)
-    return run.carry_out((), orders)
+    run = _Run(uuid4().hex, plan, tools, started_ms=tools.clock.now_ms())
+    with run.lease():
+        orders = work_orders(plan, plan.groups, run.planned, tools.writer, tools.specs)
+        run.begin(JournaledGroup(group_id=order.group_id, output_prefix=order.output_prefix) for order in orders)
+        return run.carry_out((), orders)
 
 
-def resume(
-    journalled: JournaledRun,
-    *,
-    writer: TableWriter,
-    engine: Engine,
-    specs: Sequence[PartitionSpec],
-    clock: Clock,
-    sleep: Sleeper,
-    progress: Progress | None = None,
-    journal: Journal | None = None,
-) -> RunRecord:
+def resume(journalled: JournaledRun, tools: Tools) -> RunRecord:
     """Takes a run up where it stopped: commits what was written and still holds, redoes only what was not written."""
-    plan, started = journalled.plan, journalled.started_ms
-    run = _Run(journalled.run_id, plan, writer, engine, clock, sleep, progress, journal, started_ms=started)
-    landed = run.landed(journalled.groups)
-    written = [g.result for g in journalled.groups if g.state is GroupState.WRITTEN and g.result and g.group_id not in landed]
-    open_ = {g.group_id: g for g in journalled.groups if g.state is GroupState.PLANNED}
-    engine.discard(engine.leftovers(group.output_prefix for group in open_.values()))
-    present = [plan.groups[i] for i in open_ if all(path in run.planned for path in plan.paths(plan.groups[i]))]
-    for group_id in set(open_) - {group.group_id for group in present}:
-        run.note(group_id, GroupState.SUPERSEDED, "its inputs are no longer live")
-    run.sent_before = {result.group_id for result in written}
-    return run.carry_out(written, work_orders(plan, present, run.planned, writer, specs))
+    plan, engine = journalled.plan, tools.engine
+    run = _Run(journalled.run_id, plan, tools, started_ms=journalled.started_ms)
+    with run.lease():
+        landed = run.landed(journalled.groups)
+        written = [
+            g.result for g in journalled.groups if g.state is GroupState.WRITTEN and g.result and g.group_id not in landed
+        ]
+        open_ = {g.group_id: g for g in journalled.groups if g.state is GroupState.PLANNED}
+        live = {file.path for file in tools.writer.scan(tools.writer.head(plan.branch), statistics=False)}
+        engine.discard(set(engine.leftovers(group.output_prefix for group in open_.values())) - live)
+        present = [plan.groups[i] for i in open_ if all(path in run.planned for path in plan.paths(plan.groups[i]))]
+        for group_id in set(open_) - {group.group_id for group in present}:
+            run.note(group_id, GroupState.SUPERSEDED, "its inputs are no longer live")
+        run.sent_before = {result.group_id for result in written}
+        return run.carry_out(written, work_orders(plan, present, run.planned, tools.writer, tools.specs))
+
+
+def commit_results(plan: Plan, results: Sequence[WorkResult], tools: Tools) -> RunRecord:
+    """Verifies and commits what was written elsewhere, order by order; results without a group of this plan are refused."""
+    known = {group.group_id for group in plan.groups}
+    groups = [result.group_id for result in results]
+    if strangers := sorted(set(groups) - known):
+        raise BadRequestError(f"Cannot commit the results: the plan has no group {strangers[0]}")
+    if twice := [group for group, times in Counter(groups).items() if times > 1]:
+        raise BadRequestError(f"Cannot commit the results: there are several of group {twice[0]}", hint="Pass one of each.")
+    run = _Run(uuid4().hex, plan, tools, started_ms=tools.clock.now_ms())
+    # Whoever brings results may have brought them before, or name files that are live: nothing of theirs is ever removed here.
+    run.sent_before = set(groups)
+    with run.lease():
+        run.begin(
+            JournaledGroup(group_id=r.group_id, output_prefix=_prefix(r), state=GroupState.WRITTEN, result=r) for r in results
+        )
+        return run.carry_out(results, ())
 
 
 def nothing_to_do(plan: Plan, *, clock: Clock) -> RunRecord:
     """The record of a run that had nothing to do; nothing was started for it."""
     now = clock.now_ms()
-    return _record(plan, {}, [], run_id=uuid4().hex, started_ms=now, finished_ms=now)
+    return record_of(plan, {}, [], run_id=uuid4().hex, started_ms=now, finished_ms=now)
 
 
-def owner() -> str:
-    """This process, so that a later one can tell whether the run is still under way."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def _prefix(result: WorkResult) -> str:
+    """The beginning of a result's own files and of no others; of one without files, a name that no file has."""
+    return result.outputs[0].path.rpartition("-")[0] if result.outputs else f"neve-{result.order_id}-none"
 
 
 @dataclass
 class _Run:
     run_id: str
     plan: Plan
-    writer: TableWriter
-    engine: Engine
-    clock: Clock
-    sleep: Sleeper
-    progress: Progress | None
-    journal: Journal | None
+    tools: Tools
     started_ms: int
     records: dict[int, GroupRecord] = field(default_factory=dict)
     snapshots: list[int] = field(default_factory=list)
+    incident: str | None = None
     sent_before: set[int] = field(default_factory=set)
     """Groups that an earlier process may have committed: a tag may hold their files where no walk from the head finds them."""
 
     def __post_init__(self) -> None:
+        writer = self.tools.writer
+        self._jotted: list[WorkResult] = []
+        self._jotted_ms = self._now_ms()
         self.planned = {file.path: file for file in self._scan()}
-        self.schema, self.properties = self.writer.schema_json(), self.writer.properties()
-        self.committer = Committer(self.plan, self.writer, self.planned, run_id=self.run_id, sleep=self.sleep)
+        self.schema, self.properties = writer.schema_json(), writer.properties()
+        self.committer = Committer(
+            self.plan, writer, self.planned, run_id=self.run_id, clock=self.tools.clock, sleep=self.tools.sleep
+        )
 
     def _scan(self) -> Iterable[LiveFile]:
         """The plan's snapshot; where it has been expired, the head's files, of which deletes were attached to none of ours."""
-        if self.plan.snapshot_id is None or self.writer.knows(self.plan.snapshot_id):
-            return self.writer.scan(self.plan.snapshot_id)
-        return [file for file in self.writer.scan(self.writer.head()) if not file.deletes]
+        writer = self.tools.writer
+        if self.plan.snapshot_id is None or writer.knows(self.plan.snapshot_id):
+            return writer.scan(self.plan.snapshot_id)
+        return [file for file in writer.scan(writer.head(self.plan.branch)) if not file.deletes]
 
-    def begin(self, orders: Sequence[WorkOrder]) -> None:
+    def lease(self) -> AbstractContextManager[None]:
+        """The table, for as long as the run lasts."""
+        tools = self.tools
+        return leased(
+            str(self.plan.table),
+            self.plan.table_uuid,
+            self.run_id,
+            leases=tools.leases,
+            writer=tools.writer,
+            clock=tools.clock,
+        )
+
+    def begin(self, groups: Iterable[JournaledGroup]) -> None:
         """Writes the run down, with the beginning of every name that its orders may give to a file."""
-        if self.journal:
-            groups = tuple(JournaledGroup(group_id=o.group_id, output_prefix=o.output_prefix) for o in orders)
-            self.journal.begin(
-                JournaledRun(run_id=self.run_id, owner=owner(), started_ms=self.started_ms, plan=self.plan, groups=groups)
+        if self.tools.journal:
+            run_id, started = self.run_id, self.started_ms
+            self.tools.journal.begin(
+                JournaledRun(run_id=run_id, owner=owner(), started_ms=started, plan=self.plan, groups=tuple(groups))
             )
 
     def carry_out(self, written: Iterable[WorkResult], orders: Sequence[WorkOrder]) -> RunRecord:
         """Commits what is written already, carries the orders out, and commits what they give."""
         batch: list[WrittenGroup] = []
+        since_ms = self._now_ms()
         for result in self._results(written, orders):
             if (group := self._verified(result)) is not None:
                 batch.append(group)
-            if len(batch) >= BATCH_GROUPS:
+            if len(batch) >= BATCH_GROUPS or (batch and self._now_ms() - since_ms >= BATCH_MS):
                 self._commit(batch)
-                batch = []
-        if batch:
+                batch, since_ms = [], self._now_ms()
+            if self.incident is not None:
+                break
+        if batch and self.incident is None:
             self._commit(batch)
-        finished = self.clock.now_ms()
-        return _record(
-            self.plan, self.records, self.snapshots, run_id=self.run_id, started_ms=self.started_ms, finished_ms=finished
+        record = record_of(
+            self.plan,
+            self.records,
+            self.snapshots,
+            run_id=self.run_id,
+            started_ms=self.started_ms,
+            finished_ms=self._now_ms(),
         )
+        return record.model_copy(update={"incident": self.incident})
+
+    def _now_ms(self) -> int:
+        return self.tools.clock.now_ms()
 
     def landed(self, groups: Iterable[JournaledGroup]) -> set[int]:
         """Groups whose commit landed although nobody noted it: their files are in a snapshot of this run, or in the head."""
-        head = self.writer.head()
-        ancestors = self.writer.ancestry(head, self.plan.snapshot_id) if head is not None else []
+        writer = self.tools.writer
+        head = writer.head(self.plan.branch)
+        ancestors = writer.ancestry(head, self.plan.snapshot_id) if head is not None else []
         ours = [a.snapshot_id for a in ancestors if a.summary.get(RUN_ID) == self.run_id]
-        live = {file.path: snapshot for snapshot in (*ours, head) for file in self.writer.scan(snapshot, statistics=False)}
+        live = {file.path: snapshot for snapshot in (*ours, head) for file in writer.scan(snapshot, statistics=False)}
         found: set[int] = set()
         for group in groups:
             if group.state is GroupState.COMMITTED or (
@@ -172,14 +207,29 @@ class _Run:
 
     def _results(self, written: Iterable[WorkResult], orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
         yield from written
-        if self.progress:
-            self.progress("execute", 0, len(orders))
-        for done, result in enumerate(self.engine.run(orders) if orders else (), 1):
-            if self.journal and isinstance(result, WorkResult):
-                self.journal.written(self.run_id, [result])
-            if self.progress:
-                self.progress("execute", done, len(orders))
+        tools = self.tools
+        sizes = {order.group_id: sum(file.size_bytes for file in order.inputs) for order in orders}
+        done, total = 0, sum(sizes.values())
+        if tools.progress:
+            tools.progress("execute", 0, total, "bytes")
+        for result in tools.engine.run(orders) if orders else ():
+            if isinstance(result, WorkResult):
+                self._jot(result)
+            done += sizes[result.group_id]
+            if tools.progress:
+                tools.progress("execute", done, total, "bytes")
             yield result
+
+    def _jot(self, result: WorkResult) -> None:
+        """Notes a result, together with others that finish at about the same time: each note is a write to disk."""
+        self._jotted.append(result)
+        if self._now_ms() - self._jotted_ms >= JOT_MS:
+            self._write_down()
+
+    def _write_down(self) -> None:
+        if self.tools.journal and self._jotted:
+            self.tools.journal.written(self.run_id, self._jotted)
+        self._jotted, self._jotted_ms = [], self._now_ms()
 
     def _verified(self, result: WorkResult | FailedOrder) -> WrittenGroup | None:
         if isinstance(result, FailedOrder):
@@ -192,13 +242,15 @@ class _Run:
             return None
         inputs = tuple(self.planned[path] for path in paths)
         proof = proof_of(result, inputs, self.schema, self.planned)
+        outputs = tuple(described_outputs(result, inputs, self.schema, self.properties)) if proof.holds else ()
+        if proof.holds and self.tools.content is not None:
+            proof = with_content(proof, self.tools.content, result, inputs, outputs)
         self._note_written(result, proof)
         if not proof.holds:
             if result.group_id not in self.sent_before:
-                self.engine.discard(output.path for output in result.outputs)
+                self.tools.engine.discard(output.path for output in result.outputs)
             self._settle(result.group_id, GroupState.FAILED, f"verification failed: {proof.objection}")
             return None
-        outputs = tuple(described_outputs(result, inputs, self.schema, self.properties))
         return WrittenGroup(group_id=result.group_id, inputs=inputs, outputs=outputs)
 
     def _note_written(self, result: WorkResult, proof: Proof | None) -> None:
@@ -216,14 +268,31 @@ class _Run:
         )
 
     def _commit(self, batch: Sequence[WrittenGroup]) -> None:
-        outcome = self.committer.commit(batch)
+        self._write_down()  # what is not known to be written must never be live
+        try:
+            outcome = self.committer.commit(batch)
+        except CommitIncidentError as error:
+            self.incident = f"{error}. {error.hint}"
+            for group in batch:
+                self._settle(group.group_id, GroupState.IN_DOUBT, str(error))
+            return
         log.info("commit %s: %s groups in snapshot %s", self.plan.table, len(outcome.committed), outcome.snapshot_id)
+        self._note_outcome(outcome, {group.group_id: [file["file-path"] for file in group.outputs] for group in batch})
+        # Interrupted, what is in doubt stays written in the journal: a resume finds out what became of it.
+        open_ = outcome.in_doubt.keys() if self.committer.interrupted else ()
+        if self.tools.journal:
+            ended = [group.group_id for group in batch if group.group_id not in open_]
+            self.tools.journal.settled(self.run_id, {group_id: self.records[group_id].state for group_id in ended})
+        if self.committer.interrupted:
+            raise KeyboardInterrupt
+
+    def _note_outcome(self, outcome: Outcome, written: Mapping[int, list[str]]) -> None:
+        """What became of each group of a batch; files that certainly nobody refers to go."""
         if outcome.snapshot_id is not None:
             self.snapshots.append(outcome.snapshot_id)
         reason = f"committed in snapshot {outcome.snapshot_id}"
         for group_id in outcome.committed:
             self.note(group_id, GroupState.COMMITTED, reason, snapshot_id=outcome.snapshot_id)
-        written = {group.group_id: [file["file-path"] for file in group.outputs] for group in batch}
         lost = {GroupState.SUPERSEDED: outcome.superseded, GroupState.DROPPED: outcome.replan | outcome.dropped}
         for state, reasons in lost.items():
             for group_id, why in reasons.items():
@@ -231,56 +300,13 @@ class _Run:
                     self.note(group_id, GroupState.IN_DOUBT, f"{why}; it may have landed before")
                     continue
                 if group_id not in outcome.in_doubt:
-                    self.engine.discard(written[group_id])
+                    self.tools.engine.discard(written[group_id])
                 self.note(group_id, state, why)
         for group_id, why in outcome.in_doubt.items():
             self.note(group_id, GroupState.IN_DOUBT, why)
-        if self.journal:
-            self.journal.settled(self.run_id, {group.group_id: self.records[group.group_id].state for group in batch})
 
     def _settle(self, group_id: int, state: GroupState, reason: str) -> None:
         self.note(group_id, state, reason)
-        if self.journal:
-            self.journal.settled(self.run_id, {group_id: state})
-
-
-def _record(
-    plan: Plan,
-    records: Mapping[int, GroupRecord],
-    snapshots: Sequence[int],
-    *,
-    run_id: str,
-    started_ms: int,
-    finished_ms: int,
-) -> RunRecord:
-    groups = tuple(records[i] for i in sorted(records))
-    committed = [group for group in groups if group.state is GroupState.COMMITTED]
-    planned: list[Group] = [plan.groups[group.group_id] for group in committed]
-    written = [output for group in committed for output in group.outputs]
-    return RunRecord(
-        run_id=run_id,
-        table=str(plan.table),
-        table_uuid=plan.table_uuid,
-        outcome=_outcome({group.state for group in groups}),
-        empty_reason=plan.empty_reason,
-        started_ms=started_ms,
-        finished_ms=finished_ms,
-        snapshot_before=plan.snapshot_id,
-        snapshots=tuple(snapshots),
-        groups=groups,
-        files_compacted=sum(len(group.files) for group in planned),
-        files_written=len(written),
-        bytes_read=sum(group.input_bytes for group in planned),
-        bytes_written=sum(output.size_bytes for output in written),
-        rows=sum(output.records for output in written),
-        kernels=Counter(group.kernel for group in groups if group.kernel is not None),
-    )
-
-
-def _outcome(states: set[GroupState]) -> RunOutcome:
-    good = {GroupState.COMMITTED, GroupState.SUPERSEDED}
-    if not states:
-        return RunOutcome.NOTHING_TO_DO
-    if states <= good:
-        return RunOutcome.DONE
-    return RunOutcome.PARTLY_DONE if states & good else RunOutcome.FAILED
+        self._write_down()  # a note that came late would call the group written again
+        if self.tools.journal:
+            self.tools.journal.settled(self.run_id, {group_id: state})

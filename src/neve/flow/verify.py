@@ -12,8 +12,10 @@ from typing import Any
 from neve.core.live import DataFile, LiveFile, describe_output
 from neve.core.metrics import ColumnMetrics, for_manifest, merge, metrics_modes
 from neve.core.plan_words import Kernel
-from neve.core.proof import Proof, prove
-from neve.core.work import WorkResult
+from neve.core.proof import Check, Proof, prove
+from neve.core.work import WorkResult, digest_of
+from neve.errors import VerificationError
+from neve.ports import ContentVerifier
 
 
 def leaf_kinds(schema: Mapping[str, Any]) -> dict[int, str]:
@@ -32,12 +34,24 @@ def proof_of(result: WorkResult, inputs: Sequence[LiveFile], schema: Mapping[str
     """The proof for one result."""
     return prove(
         result,
+        inputs_digest=digest_of(file.path for file in inputs),
         input_records=sum(file.records for file in inputs),
         input_metrics=[file.metrics for file in inputs],
         kinds=leaf_kinds(schema),
         known_paths=known_paths,
         has_deletes=any(file.deletes for file in inputs),
     )
+
+
+def with_content(
+    proof: Proof, verifier: ContentVerifier, result: WorkResult, inputs: Sequence[LiveFile], outputs: Sequence[DataFile]
+) -> Proof:
+    """The proof with one more equation: the rows themselves. What cannot be compared is not proved."""
+    try:
+        check = verifier.compare(result, inputs, outputs).check
+    except VerificationError as error:
+        check = Check(name="content", holds=False, detail=str(error))
+    return proof.model_copy(update={"checks": (*proof.checks, check)})
 
 
 def described_outputs(

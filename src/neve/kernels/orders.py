@@ -88,6 +88,7 @@ def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
             return WorkResult(
                 order_id=order.order_id,
                 group_id=order.group_id,
+                inputs_digest=order.digest,
                 kernel=kernel,
                 refusals=tuple(refusals),
                 seconds=time.monotonic() - began,

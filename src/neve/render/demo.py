@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.core.record import RunOutcome, RunRecord
-from neve.core.statistics import Report
 from neve.core.units import counted, format_bytes, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import band, count, printable
@@ -33,21 +32,21 @@ class Query:
 class Compaction:
     """One table's compaction with the queries around it."""
 
-    report: Report
+    record: RunRecord
     queries: tuple[Query, ...]
 
     @property
     def complaints(self) -> list[str]:
         """What should not have happened, in words."""
-        run = self.report.run
+        run = self.record
         unfinished = [] if run.outcome is RunOutcome.DONE else [f"{printable(run.table)}: {run_line(run)}"]
         return unfinished + [f"Results differ: {q.name} on {printable(q.table)}" for q in self.queries if not q.equal]
 
 
 def compactions_text(compactions: Sequence[Compaction]) -> RenderableType:
     """Both lists."""
-    parts: list[RenderableType] = [Text("\nCompacted", style="bold"), _tables([c.report for c in compactions])]
-    if done := [c.report.run for c in compactions if c.report.run.outcome is RunOutcome.DONE]:
+    parts: list[RenderableType] = [Text("\nCompacted", style="bold"), _tables([c.record for c in compactions])]
+    if done := [c.record for c in compactions if c.record.outcome is RunOutcome.DONE]:
         parts.append(Text(_together(done)))
     if queries := [query for compaction in compactions for query in compaction.queries]:
         parts += [Text("\nThe same queries before and after, in one warm Spark session", style="bold"), _queries(queries)]
@@ -59,21 +58,23 @@ def _together(runs: Sequence[RunRecord]) -> str:
     return f"Every row accounted for before its commit ({counted(rows, 'row')}); {counted(len(runs), 'run')} in {took}."
 
 
-def _tables(reports: Sequence[Report]) -> RenderableType:
+def _tables(records: Sequence[RunRecord]) -> RenderableType:
     table = _plain_table()
     table.add_column("table", overflow="fold")
     for name in ("files", "average", "deletes", "health"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
-    for report in reports:
-        before, after = report.before, report.after
+    for record in records:
+        before, after = record.before, record.after
+        if before is None or after is None:
+            continue
         table.add_row(
-            Text(printable(report.run.table)),
+            Text(printable(record.table)),
             _change(count(before.data_files), count(after.data_files)),
             _change(format_bytes(before.average_file_bytes), format_bytes(after.average_file_bytes)),
             _change(count(before.delete_files), count(after.delete_files)),
             Text(_change(str(before.health), str(after.health)), style=f"bold {band(after.health).style}"),
-            ", ".join(report.run.kernels),
+            ", ".join(record.kernels),
         )
     return table
 

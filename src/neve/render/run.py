@@ -1,7 +1,6 @@
 """A run as rich text: how it ended in one line, the table before and after, what did the work, what did not land and why.
 
-Called by the CLI's text output, for a run that has just ended (with the table before and after it) and for one from the state
-store (without).
+Called by the CLI's text output, for a run that has just ended and for one from the state store.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neve.core.content import ProbeResult
 from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
-from neve.core.statistics import Condition, Report
+from neve.core.statistics import Condition
 from neve.core.units import counted, format_bytes, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import band, count, moment, printable
@@ -32,14 +32,9 @@ STYLES = {
 }
 
 
-def report_text(report: Report) -> RenderableType:
-    """A run with the table before and after it."""
-    return Tidy(Stack(*_sections(report.run, report)))
-
-
 def record_text(record: RunRecord) -> RenderableType:
-    """A run as it was recorded."""
-    return Tidy(Stack(*_sections(record, None)))
+    """A run, with the table before and after it if that is known."""
+    return Tidy(Stack(*_sections(record)))
 
 
 def run_line(record: RunRecord) -> str:
@@ -72,11 +67,15 @@ def _proof(record: RunRecord) -> str:
     return ""
 
 
-def _sections(record: RunRecord, report: Report | None) -> Iterator[RenderableType]:
+def _sections(record: RunRecord) -> Iterator[RenderableType]:
     yield Text(printable(record.table), style="bold")
     yield Text(run_line(record), style=STYLES[record.outcome])
-    if report is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
-        yield _titled("Before and after", _conditions(report.before, report.after))
+    if record.incident is not None:
+        yield Text(printable(record.incident), style="bold red")
+    if record.before is not None and record.after is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
+        yield _titled("Before and after", _conditions(record.before, record.after))
+    if record.probe is not None:
+        yield _titled("Probe query", _probe(record.probe))
     if record.kernels:
         yield _titled("Kernels", _kernels(record))
     if lost := uncommitted(record):
@@ -117,6 +116,21 @@ def _kernels(record: RunRecord) -> RenderableType:
         for refusal, times in refusals.most_common(3):
             told.append(f"\n{printable(refusal)}" + (f" ({count(times)} times)" if times > 1 else ""), style="dim")
         grid.add_row(Text(str(kernel)), told)
+    return grid
+
+
+def _probe(probe: ProbeResult) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    told = {True: Text("equal", style="green"), False: Text("DIFFERENT", style="bold red"), None: Text("not comparable")}
+    answer = told[probe.equal].append(f", {probe.note}" if probe.note else f" ({counted(probe.rows, 'row')})", style="not bold")
+    took = Text(f"{format_seconds(probe.seconds_before)} before, {format_seconds(probe.seconds_after)} after")
+    if probe.slower:
+        took.append("; slower by more than a fifth", style="yellow")
+    grid.add_row("query", Text(printable(probe.sql)))
+    grid.add_row("answer", answer)
+    grid.add_row("time", took)
     return grid
 
 

@@ -25,6 +25,7 @@ from neve.settings.layers import Layer, LayerReader, merge, nest
 from neve.settings.legacy_config import SECTION, translate
 from neve.settings.model import Settings
 from neve.settings.origins import Origin, OriginKind
+from neve.settings.presets import with_preset
 from neve.settings.problems import Problem, refuse
 from neve.settings.section import ContradictionError, nearest
 from neve.settings.table_policy import settled_contradictions
@@ -50,7 +51,7 @@ def load_settings(
     problems = [*source.problems, *environ_problems, *flag_problems]
     base = merge(source.base, from_environ, from_flags)
     layers = [source.base, *source.profile_layers(base, problems), from_environ, from_flags]
-    merged = merge(*layers)
+    merged = merge(*with_preset(layers))
     refuse([*problems, *_whole_problems(merged, blamed={problem.path[:2] for problem in problems})])
     settings = Settings.model_validate({**nest(merged), "profiles": source.profiles})
     return Loaded(settings=settings, file=found, layer=merged)

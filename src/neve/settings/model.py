@@ -49,6 +49,8 @@ class StateSettings(Section):
         None, description="A database URL, SQLite or PostgreSQL; a SQLite file in the user's data directory unless set."
     )
 
+    keep_seconds: Seconds = Field(365 * 86400, alias="keep", description="Runs that ended longer ago are forgotten.", gt=0)
+
     @property
     def database(self) -> Text:
         """The URL in effect; `reveal` it before use."""
@@ -82,6 +84,10 @@ class InspectSettings(Section):
 
     python_max_files: int = Field(
         2_000_000, description="Tables with more live files are read by Spark; up to it plain Python is quicker.", ge=0
+    )
+
+    footer_sample: int = Field(
+        20, description="Footers read for a plan where the metadata does not tell how files are cut; 0 reads none.", ge=0
     )
 
 

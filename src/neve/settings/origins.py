@@ -1,4 +1,4 @@
-"""Where a value came from. The order of the kinds is the order of precedence, highest first."""
+"""Where a value came from. The kinds are in order of precedence, highest first; a preset ranks just below whoever chose it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class OriginKind(StrEnum):
     PROFILE = "profile"
     FILE = "file"
     TABLE_PROPERTY = "table property"
+    PRESET = "preset"
     DEFAULT = "default"
 
 

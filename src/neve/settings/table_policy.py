@@ -11,8 +11,9 @@ from neve.core.policy import SMALL_ABOVE_TARGET, Contradiction, Policy, contradi
 from neve.core.units import exact_bytes, exact_seconds
 from neve.errors import SettingsError
 from neve.settings.keys import knob_leaves
-from neve.settings.layers import Entry, Layer, check
+from neve.settings.layers import Entry, Layer, check, merge
 from neve.settings.origins import Origin, OriginKind
+from neve.settings.presets import with_preset
 from neve.settings.problems import Problem
 from neve.settings.section import nearest
 
@@ -25,12 +26,12 @@ Entries = dict[str, Entry]
 def knob_entries(layer: Layer, table_properties: Mapping[str, str]) -> Entries:
     """What settings and table say, by precedence. Raises SettingsError for a table property that cannot be read."""
     _warn_of_unknown(table_properties)
-    entries: Entries = {}
+    of_table: Layer = {}
     for key in knobs():
-        entry = layer.get(("policy", key)) or _from_table(key, table_properties)
-        if entry is not None:
-            entries[key] = entry
-    return entries
+        if ("policy", key) not in layer and (entry := _from_table(key, table_properties)):
+            of_table["policy", key] = entry
+    said = merge(*with_preset([of_table]), layer)
+    return {key: said["policy", key] for key in knobs() if ("policy", key) in said}
 
 
 def find_contradictions(entries: Entries) -> list[Problem]:
@@ -42,7 +43,9 @@ def find_contradictions(entries: Entries) -> list[Problem]:
         # Each value was checked by itself, so that only the pair can be at fault.
         found = Contradiction(("small-file-threshold", "target-file-size"), SMALL_ABOVE_TARGET)
         return [_problem(found, entries)]
-    return [_problem(found, entries) for found in contradictions(policy, values)]
+    # A preset gives way as a default does.
+    explicit = [key for key, entry in entries.items() if entry.origin.kind is not OriginKind.PRESET]
+    return [_problem(found, entries) for found in contradictions(policy, explicit)]
 
 
 def settled_contradictions(layer: Layer) -> list[Problem]:

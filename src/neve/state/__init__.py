@@ -1,4 +1,4 @@
-"""The state store: what earlier runs did, in SQLite by default or in any database that SQLAlchemy speaks to."""
+"""The state store: what earlier runs did, in SQLite by default, or in PostgreSQL."""
 
 from neve.state.rows import Output, Run
 from neve.state.store import StateStore

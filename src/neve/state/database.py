@@ -19,6 +19,8 @@ from neve.errors import MissingExtraError, StateError
 from neve.state.location import MEMORY, driver_url, sqlite_file
 
 BUSY_SECONDS = 30
+_PRIMARY_CODE = 0xFF
+"""The part of SQLite's error codes that names the kind of error."""
 
 
 def connect(url: str, *, create: bool) -> Engine:
@@ -60,6 +62,9 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # we begin transactions ourselves
     connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Every commit reaches the disk, also if the machine loses power: a resumed run removes the files of groups that the journal
+    # does not call written, so a written group must be on record before its commit makes those files a part of the table.
+    connection.execute("PRAGMA synchronous = FULL")
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -88,9 +93,11 @@ def failure(error: Exception, action: str, where: str) -> StateError:
     """The error to raise for one of the database's."""
     cause = getattr(error, "orig", None) or error
     reason = (str(cause).strip().splitlines() or [type(error).__name__])[0]
-    return StateError(
-        f"Cannot {action} state store {where}: {reason}", hint="`neve doctor` checks it; state.url says where it is."
-    )
+    hint = "`neve doctor` checks it; state.url says where it is."
+    if getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE == sqlite3.SQLITE_READONLY:
+        # SQLite keeps a log beside the file, and needs to write even where we only read.
+        reason, hint = "its file or its directory is read-only", "Make both writable, or set state.url."
+    return StateError(f"Cannot {action} state store {where}: {reason}", hint=hint)
 
 
 def shown(url: str) -> str:

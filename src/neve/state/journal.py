@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, insert, select, update
+from pydantic import ValidationError
+from sqlalchemy import Connection, Engine, and_, bindparam, insert, null, select, update
 
 from neve.core.journal import JournaledGroup, JournaledRun
 from neve.core.plan import Plan
 from neve.core.record import GroupState
 from neve.core.work import WorkResult
+from neve.errors import StateError
 from neve.state import schema
 from neve.state.database import guarded, writing
+
+_change = update(schema.run_groups).where(
+    schema.run_groups.c.run_id == bindparam("run"), schema.run_groups.c.group_id == bindparam("group")
+)
 
 
 def begin(engine: Engine, run: JournaledRun) -> None:
@@ -28,7 +34,13 @@ def begin(engine: Engine, run: JournaledRun) -> None:
         "plan": run.plan.model_dump(mode="json", by_alias=True),
     }
     groups = [
-        {"run_id": run.run_id, "group_id": g.group_id, "state": g.state.value, "output_prefix": g.output_prefix, "result": None}
+        {
+            "run_id": run.run_id,
+            "group_id": g.group_id,
+            "state": g.state.value,
+            "output_prefix": g.output_prefix,
+            "result": g.result.model_dump(mode="json") if g.result else None,
+        }
         for g in run.groups
     ]
     with guarded(engine, "write to"), writing(engine) as connection:
@@ -43,21 +55,29 @@ def written(engine: Engine, run_id: str, results: Iterable[WorkResult]) -> None:
         {"run": run_id, "group": r.group_id, "state": GroupState.WRITTEN.value, "result": r.model_dump(mode="json")}
         for r in results
     ]
-    _update(engine, rows, result=bindparam("result"))
+    if rows:
+        with guarded(engine, "write to"), writing(engine) as connection:
+            connection.execute(_change.values(state=bindparam("state"), result=bindparam("result")), rows)
 
 
 def settled(engine: Engine, run_id: str, states: Mapping[int, GroupState]) -> None:
     """Notes what became of these groups."""
-    _update(engine, [{"run": run_id, "group": group_id, "state": state.value} for group_id, state in states.items()])
+    if states:
+        with guarded(engine, "write to"), writing(engine) as connection:
+            settle(connection, run_id, states)
 
 
-def _update(engine: Engine, rows: list[dict[str, Any]], **more: Any) -> None:
-    if not rows:
-        return
-    table = schema.run_groups
-    change = update(table).where(table.c.run_id == bindparam("run"), table.c.group_id == bindparam("group"))
-    with guarded(engine, "write to"), writing(engine) as connection:
-        connection.execute(change.values(state=bindparam("state"), **more), rows)
+def settle(connection: Connection, run_id: str, states: Mapping[int, GroupState]) -> None:
+    """The same, as a part of a larger transaction."""
+    rows = [{"run": run_id, "group": group_id, "state": state.value} for group_id, state in states.items()]
+    if rows:
+        connection.execute(_change.values(state=bindparam("state")), rows)
+
+
+def drop_results(connection: Connection, run_id: str) -> None:
+    """Forgets the results of a run that ended: its record has them. Those in doubt stay, and so does every prefix."""
+    ended = and_(schema.run_groups.c.run_id == run_id, schema.run_groups.c.state != GroupState.IN_DOUBT.value)
+    connection.execute(update(schema.run_groups).where(ended).values(result=null()))
 
 
 def unfinished(engine: Engine) -> tuple[JournaledRun, ...]:
@@ -65,11 +85,21 @@ def unfinished(engine: Engine) -> tuple[JournaledRun, ...]:
     query = select(schema.runs).where(schema.runs.c.finished_ms.is_(None), schema.runs.c.plan.is_not(None))
     with guarded(engine, "read"), engine.connect() as connection:
         rows = connection.execute(query.order_by(schema.runs.c.started_ms)).all()
-        return tuple(_run(row, connection.execute(_groups(row.run_id)).all()) for row in rows if row.plan)
+        return tuple(_read(row, connection.execute(_groups(row.run_id)).all()) for row in rows if row.plan)
 
 
 def _groups(run_id: str) -> Any:
     return select(schema.run_groups).where(schema.run_groups.c.run_id == run_id).order_by(schema.run_groups.c.group_id)
+
+
+def _read(row: Any, groups: Iterable[Any]) -> JournaledRun:
+    try:
+        return _run(row, groups)
+    except ValidationError as error:
+        raise StateError(
+            f"Cannot read the journal of run {row.run_id}: it was written by another version of neve",
+            hint="Resume the run with the version that began it.",
+        ) from error
 
 
 def _run(row: Any, groups: Iterable[Any]) -> JournaledRun:

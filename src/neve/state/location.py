@@ -1,8 +1,10 @@
-"""What a database URL says before any database library is loaded: whether it is a SQLite file, and which."""
+"""What a database URL says before any database library is loaded: whether it is a SQLite file, which, and its directory."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from neve.errors import StateError
 
 MEMORY = ("sqlite://", "sqlite:///:memory:")
 
@@ -19,3 +21,14 @@ def driver_url(url: str) -> str:
     """The URL with the PostgreSQL driver that the extra installs, where it names none."""
     scheme, separator, rest = url.partition("://")
     return f"postgresql+psycopg2{separator}{rest}" if scheme in ("postgresql", "postgres") else url
+
+
+def make_directory(directory: Path) -> None:
+    """Makes the directory of a SQLite file."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(
+            f"Cannot create state store directory {directory}: {error.strerror}",
+            hint="Make its parent writable, or set state.url.",
+        ) from error

@@ -1,14 +1,13 @@
 """Brings a database to the newest schema, once, however many processes ask for it at the same time.
 
-Called by `StateStore.open` only. An existing SQLite file is copied aside before it is upgraded; the upgrade is one
-transaction, so that it happens wholly or not at all.
+Called by `StateStore.open` and `neve state upgrade`. An existing SQLite file is copied aside before it is upgraded; the
+upgrade is one transaction, so that it happens wholly or not at all.
 """
 
 from __future__ import annotations
 
 import fcntl
 import logging
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
@@ -17,7 +16,9 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 
 from neve.errors import StateError
+from neve.state.copying import copy_database, free_name
 from neve.state.database import guarded, writing
+from neve.state.rows import Upgraded
 from neve.state.schema import HEAD
 from neve.state.version import read_version
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 _POSTGRES_LOCK = 0x6E657665  # "neve"
 
 
-def upgrade(engine: Engine, file: Path | None) -> None:
+def upgrade(engine: Engine, file: Path | None) -> Upgraded:
     """Creates or upgrades the tables; `file` is the SQLite file, None for another database."""
     with guarded(engine, "upgrade"), _one_process(file):
         if file is not None:
@@ -36,10 +37,10 @@ def upgrade(engine: Engine, file: Path | None) -> None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRES_LOCK})
             version = read_version(connection)
             if version == HEAD:
-                return
-            if version is not None and file is not None:
-                _copy_aside(file, version)
+                return Upgraded(before=version, after=HEAD, copy=None)
+            copy = _copy_aside(file, version) if version is not None and file is not None else None
             _run_migrations(connection)
+            return Upgraded(before=version, after=HEAD, copy=copy)
 
 
 def _run_migrations(connection: Connection) -> None:
@@ -58,23 +59,17 @@ def _use_write_ahead_log(engine: Engine) -> None:
         connection.cursor().execute("PRAGMA journal_mode = WAL").close()
 
 
-def _copy_aside(file: Path, version: str) -> None:
-    copy = _free_name(file, version)
+def _copy_aside(file: Path, version: str) -> Path:
+    copy = free_name(file.with_name(f"{file.name}.{version}"), ".bak")
     try:
-        # The backup API, not a file copy: what stands in the write-ahead log belongs to it.
-        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-    except (sqlite3.Error, OSError) as error:
+        copy_database(file, copy)
+    except OSError as error:
         raise StateError(
             f"Cannot upgrade state store {file}: no copy could be made beside it ({error})",
             hint="Free some space, or make the directory writable.",
         ) from error
     log.info("state store %s was copied to %s before its upgrade to %s", file, copy, HEAD)
-
-
-def _free_name(file: Path, version: str) -> Path:
-    names = (file.with_name(f"{file.name}.{version}{f'.{n}' if n else ''}.bak") for n in range(1000))
-    return next(name for name in names if not name.exists())
+    return copy
 
 
 @contextmanager

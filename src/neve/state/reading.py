@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, Row, func, select
+from dataclasses import fields
+
+from sqlalchemy import Engine, func, select
 
 from neve.core.files import Partition
 from neve.state import schema
 from neve.state.database import guarded
 from neve.state.rows import Run
+
+_RUN = [schema.runs.c[field.name] for field in fields(Run)]
+"""Without the plan, which may be long and is nobody's business but that of whoever resumes the run."""
 
 
 def row_groups(engine: Engine, table_uuid: str) -> dict[str, int]:
@@ -32,18 +37,14 @@ def last_compactions(engine: Engine, table_uuid: str) -> dict[Partition, int]:
 def run(engine: Engine, run_id: str) -> Run | None:
     """One run."""
     with guarded(engine, "read"), engine.connect() as connection:
-        row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).first()
-        return _run(row) if row else None
+        row = connection.execute(select(*_RUN).where(schema.runs.c.run_id == run_id)).first()
+        return Run(**row._mapping) if row else None
 
 
 def runs(engine: Engine, table_uuid: str | None, *, limit: int) -> tuple[Run, ...]:
     """Runs, newest first."""
-    query = select(schema.runs).order_by(schema.runs.c.started_ms.desc(), schema.runs.c.run_id).limit(limit)
+    query = select(*_RUN).order_by(schema.runs.c.started_ms.desc(), schema.runs.c.run_id).limit(limit)
     if table_uuid is not None:
         query = query.where(schema.runs.c.table_uuid == table_uuid)
     with guarded(engine, "read"), engine.connect() as connection:
-        return tuple(_run(row) for row in connection.execute(query))
-
-
-def _run(row: Row[tuple[object, ...]]) -> Run:
-    return Run(**{name: value for name, value in row._mapping.items() if name not in ("owner", "plan")})
+        return tuple(Run(**row._mapping) for row in connection.execute(query))

@@ -1,8 +1,9 @@
-"""Rows as values: what goes into the store and comes out of it."""
+"""Values of the store: rows that go into it and come out of it, and what is told about the store itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -28,3 +29,43 @@ class Output:
     row_groups: int
     bytes: int
     rows: int
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """Schema versions before and after; `before` is None for a store that was made. `copy` is the old one, set aside."""
+
+    before: str | None
+    after: str
+    copy: Path | None
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A copy of a store."""
+
+    file: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Rows that were removed, and about how many bytes they held: documents and paths, without the database's own."""
+
+    runs: int
+    groups: int
+    partitions: int
+    outputs: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """A store from outside. `version` is None where there is none yet; `counts` are runs, groups and so on by name."""
+
+    url: str
+    version: str | None
+    newest_version: str
+    size_bytes: int
+    counts: dict[str, int]
+    oldest_run_ms: int | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-VERSIONS = ("0001", "0002")
+VERSIONS = ("0001", "0002", "0003")
 """Every schema version that this release knows, oldest first."""
 HEAD = VERSIONS[-1]
 
@@ -39,15 +39,16 @@ runs = Table(
     Index("ix_runs_table_uuid_started_ms", "table_uuid", "started_ms"),
 )
 
+# Partitions and outputs tell of the table, not of the run: they stay when the run is forgotten, hence no foreign key.
 partitions_compacted = Table(
     "partitions_compacted",
     metadata,
-    Column("run_id", String(64), ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("run_id", String(64), primary_key=True),
     Column("spec_id", Integer, primary_key=True),
     Column("partition", Text, primary_key=True),
     Column("table_uuid", String(64), nullable=False),
     Column("committed_ms", BigInteger, nullable=False),
-    Index("ix_partitions_compacted_table_uuid", "table_uuid"),
+    Index("ix_partitions_compacted_newest", "table_uuid", "spec_id", "partition", "committed_ms"),
 )
 
 outputs = Table(
@@ -55,7 +56,7 @@ outputs = Table(
     metadata,
     Column("table_uuid", String(64), primary_key=True),
     Column("path", Text, primary_key=True),
-    Column("run_id", String(64), ForeignKey("runs.run_id", ondelete="CASCADE"), nullable=False),
+    Column("run_id", String(64), nullable=False),
     Column("row_groups", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
@@ -70,4 +71,21 @@ run_groups = Table(
     Column("state", String(32), nullable=False),
     Column("output_prefix", Text, nullable=False),
     Column("result", JSON),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+)
+
+chores = Table(
+    "chores",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("done_ms", BigInteger, nullable=False),
 )

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from neve.core.files import Partition
 from neve.errors import StateError
-from neve.state.location import sqlite_file
+from neve.state.location import make_directory, sqlite_file
 from neve.state.rows import Output, Run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from neve.core.journal import JournaledRun
+    from neve.core.lease import Lease
     from neve.core.record import GroupState, RunRecord
     from neve.core.work import WorkResult
 
@@ -29,25 +29,29 @@ log = logging.getLogger(__name__)
 class StateStore:
     """An open store. Safe to use from several threads; each process opens its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, keep_seconds: float | None = None) -> None:
         self._engine = engine
+        self._keep_seconds = keep_seconds
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """Opens for writing: creates what is missing and upgrades what is old, after copying a SQLite file aside."""
+    def open(cls, url: str, *, keep_seconds: float | None = None) -> Self:
+        """Opens for writing: creates what is missing and upgrades what is old, after copying a SQLite file aside.
+
+        With `keep_seconds`, keeping a run forgets those that ended longer ago, once a day.
+        """
         from neve.state.database import connect
         from neve.state.migrate import upgrade
 
         file = sqlite_file(url)
         if file is not None:
-            _make_directory(file.parent)
+            make_directory(file.parent)
         engine = connect(url, create=True)
         try:
             upgrade(engine, file)
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine)
+        return cls(engine, keep_seconds=keep_seconds)
 
     @classmethod
     def open_existing(cls, url: str) -> Self | None:
@@ -68,7 +72,7 @@ class StateStore:
             if version != HEAD:
                 engine.dispose()
         if version is not None and version != HEAD:
-            log.warning("state store is at schema version %s and is left out until it is upgraded to %s", version, HEAD)
+            log.warning("state store has schema %s and is left out until `neve state upgrade` brings it to %s", version, HEAD)
         return cls(engine) if version == HEAD else None
 
     def close(self) -> None:
@@ -124,14 +128,19 @@ class StateStore:
         writing.add_commit(self._engine, run_id, partitions=partitions, outputs=outputs, committed_ms=committed_ms)
 
     def keep_run(self, record: RunRecord, partitions: Iterable[Partition]) -> None:
-        """Stores a finished run: its record, the partitions that it compacted and the files that it wrote."""
-        committed = [output for group in record.groups if group.snapshot_id is not None for output in group.outputs]
-        if self.run(record.run_id) is None:
-            self.start_run(Run(record.run_id, record.table_uuid, record.table, "compact", record.started_ms))
-        outputs = [Output(path=o.path, row_groups=o.row_groups, bytes=o.size_bytes, rows=o.records) for o in committed]
-        self.add_commit(record.run_id, partitions=partitions, outputs=outputs, committed_ms=record.finished_ms)
-        document = record.model_dump(mode="json")
-        self.finish_run(record.run_id, finished_ms=record.finished_ms, outcome=record.outcome.value, record=document)
+        """Stores a finished run, wholly or not at all: its record, the partitions it compacted and the files it wrote.
+
+        Its plan and results are forgotten, except results in doubt; then old runs, if that is due.
+        """
+        from neve.state import pruning, writing
+
+        writing.keep_run(self._engine, record, partitions)
+        if self._keep_seconds is None:
+            return
+        try:
+            pruning.tidy(self._engine, now_ms=record.finished_ms, keep_seconds=self._keep_seconds)
+        except StateError as error:
+            log.warning("old runs were not removed: %s", error)  # the run itself is kept, and that was asked for
 
     def begin(self, run: JournaledRun) -> None:
         """Writes a run down before any work."""
@@ -157,18 +166,35 @@ class StateStore:
 
         return journal.unfinished(self._engine)
 
+    def take_lease(self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:
+        """Tries to take the lease on a table; gives back who holds it now, which may be another run.
+
+        A run takes its own lease again, and an ended one is anyone's. Each take has a higher token than the one before.
+        """
+        from neve.state import leases
+
+        return leases.take(self._engine, table_uuid, run_id=run_id, owner=owner, now_ms=now_ms, until_ms=until_ms)
+
+    def renew_lease(self, table_uuid: str, run_id: str, token: int, until_ms: int) -> bool:
+        """Moves the end of a lease; False if somebody else has taken it, or it was given back."""
+        from neve.state import leases
+
+        return leases.renew(self._engine, table_uuid, run_id, token, until_ms=until_ms)
+
+    def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:
+        """Gives a lease back; one that somebody else has taken meanwhile stays theirs."""
+        from neve.state import leases
+
+        leases.release(self._engine, table_uuid, run_id, token)
+
+    def lease(self, table_uuid: str) -> Lease | None:
+        """The lease on a table, which may have ended; None if it was never taken or was given back."""
+        from neve.state import leases
+
+        return leases.current(self._engine, table_uuid)
+
     def check(self) -> str:
         """Writes a row, reads it and takes it back; says what was found. Raises StateError if any of it fails."""
         from neve.state import writing
 
         return writing.check(self._engine)
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StateError(
-            f"Cannot create state store directory {directory}: {error.strerror}",
-            hint="Make its parent writable, or set state.url.",
-        ) from error

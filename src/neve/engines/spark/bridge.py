@@ -13,15 +13,20 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
-from neve.core.model import TableName
+from neve.core.model import MAIN, TableName
 from neve.engines.spark.outcome import committing, reading
-from neve.errors import CommitConflictError
+from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK = 50_000
 """Tasks per JSON text: much larger texts cost the JVM more memory than they save calls."""
+
+_SWAPS = 20
+"""How often a property is set against writers that commit at the same moment."""
+
+_NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
 
 _IDENTITY = ("spec-id", "content", "file-path", "file-format", "partition", "file-size-in-bytes", "record-count")
 """What names a file: removing one, or asking for its partition, needs no statistics, which are most of its text."""
@@ -33,10 +38,11 @@ class TableBridge:
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self._spark = spark
         self.jvm: Any = spark._jvm
-        quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
+        self._quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
-        self.table: Any = self._java("spark.Spark3Util").loadIcebergTable(spark._jsparkSession, quoted)
+        self.table: Any = self._java("spark.Spark3Util").loadIcebergTable(spark._jsparkSession, self._quoted)
         self.table.refresh()
+        self._specs: dict[int, tuple[Any, bool]] = {}
         self._planned: tuple[int, Any, dict[str, int]] | None = None
         """The tasks of the last scan with statistics, or for Spark's kernel, and where each file stands in them."""
 
@@ -45,7 +51,7 @@ class TableBridge:
         with reading("refresh the table"):
             self.table.refresh()
 
-    def head(self, branch: str = "main") -> int | None:
+    def head(self, branch: str = MAIN) -> int | None:
         """The branch's snapshot."""
         snapshot = self.table.snapshot(branch)
         return None if snapshot is None else int(snapshot.snapshotId())
@@ -93,11 +99,10 @@ class TableBridge:
 
     def data_location(self, model: LiveFile, file_name: str) -> str:
         """Where the table's own rules put a new file beside this one: data location, object storage layout and all."""
-        spec = self.table.specs().get(int(model.data_file["spec-id"]))
-        provider = self.table.locationProvider()
-        if spec.isUnpartitioned():  # with an empty partition path the other call leaves a double slash
-            return str(provider.newDataLocation(file_name))
-        return str(provider.newDataLocation(spec, self._task(model).file().partition(), file_name))
+        spec, is_unpartitioned = self._spec(int(model.data_file["spec-id"]))
+        if is_unpartitioned:  # with an empty partition path the other call leaves a double slash
+            return str(self._locations.newDataLocation(file_name))
+        return str(self._locations.newDataLocation(spec, self._task(model).file().partition(), file_name))
 
     def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
         """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
@@ -135,7 +140,7 @@ class TableBridge:
         head: int,
         sequence_number: int | None,
         summary: Mapping[str, str],
-        branch: str = "main",
+        branch: str = MAIN,
     ) -> None:
         """Commits a replacement on top of `head`, sorted by what a failure means for the files (`engines.spark.outcome`)."""
         operation = self.table.newRewrite()
@@ -147,13 +152,13 @@ class TableBridge:
         operation.validateFromSnapshot(head)
         for key, value in summary.items():
             operation.set(key, value)
-        if branch != "main":
+        if branch != MAIN:
             operation.toBranch(branch)
         with committing():
             operation.commit()
 
-    def roll_back(self, snapshot_id: int, parent_id: int, branch: str = "main") -> bool:
-        """Moves the branch from one snapshot to its parent, unless the branch has moved on: then nothing is done, and False.
+    def roll_back(self, snapshot_id: int, to: int, branch: str = MAIN) -> bool:
+        """Moves the branch from one snapshot back to another, unless it has moved on: then nothing is done, and False.
 
         Iceberg's own rollback tries again on whatever it finds, and would take a later commit of others with it; so the
         metadata is swapped in one step that fails if anything at all has changed.
@@ -163,13 +168,60 @@ class TableBridge:
         reference = base.ref(branch)
         if reference is None or reference.snapshotId() != snapshot_id:
             return False
-        changed = self.jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(parent_id, branch).build()
+        changed = self.jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(to, branch).build()
+        return self._swapped(base, changed)
+
+    def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
+        """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
+        for _ in range(_SWAPS):
+            with reading("read the table's properties"):
+                base = self.table.operations().refresh()
+            properties = self.jvm.java.util.HashMap(base.properties())
+            if properties.get(key) != expected:
+                return False
+            properties.remove(key) if value is None else properties.put(key, value)
+            if self._swapped(base, base.replaceProperties(properties)):
+                return True
+        raise CatalogUnreachableError(f"Cannot set property {key}: others changed the table {_SWAPS} times meanwhile")
+
+    def _swapped(self, base: Any, changed: Any) -> bool:
+        """Whether the metadata was exchanged; not if anybody changed it since `base` was read."""
         try:
             with committing():
-                operations.commit(base, changed)
+                self.table.operations().commit(base, changed)
         except CommitConflictError:
             return False
         return True
+
+    def snapshots_with(self, key: str, value: str) -> list[int]:
+        """Snapshots on any branch, or on none, whose summary says so."""
+        text = self._java("TableMetadataParser").toJson(self.table.operations().current())
+        snapshots = json.loads(text).get("snapshots", [])
+        return [int(snapshot["snapshot-id"]) for snapshot in snapshots if snapshot.get("summary", {}).get(key) == value]
+
+    def matching(self, snapshot_id: int, where: str) -> set[str]:
+        """The data files that may hold rows for which a Spark SQL predicate is true."""
+        filtered = self.table.newScan().useSnapshot(snapshot_id).filter(self._expression(where)).ignoreResiduals()
+        with reading(f"plan snapshot {snapshot_id}"):
+            tasks = self._lists.newArrayList(filtered.planFiles())
+        return {str(task.file().location()) for task in tasks}
+
+    def _expression(self, where: str) -> Any:
+        """Iceberg's expression for a predicate; Spark resolves names, folds relative dates and casts."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        converter = self.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+        try:
+            resolved = converter.collectResolvedSparkExpression(self._spark._jsparkSession, self._quoted, where)
+            return converter.convertToIcebergExpression(resolved)
+        except (Py4JJavaError, PySparkException) as error:
+            told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+            reason = str(told).strip().splitlines()[0]
+            raise BadRequestError(
+                f"Cannot choose files by {where!r}: {reason}",
+                hint='Write a Spark SQL predicate over its columns, such as "day >= current_date() - INTERVAL 7 DAYS".',
+            ) from error
 
     def describe(self, files: Any) -> list[DataFile]:
         """A Java collection of data files in Iceberg's JSON."""
@@ -178,7 +230,7 @@ class TableBridge:
 
     def tasks(self, files: Iterable[DataFile]) -> Any:
         """A Java list of scan tasks over these files, without deletes."""
-        return self._parse([{"data-file": file, "residual-filter": True} for file in files])
+        return self._parse([{"data-file": self._readable(file), "residual-filter": True} for file in files])
 
     def _removed_deletes(self, snapshot: Any) -> dict[DeleteKey, int]:
         """The delete files that a snapshot removed, with their sequence numbers."""
@@ -201,9 +253,17 @@ class TableBridge:
             result.addAll(group.rewrittenFiles())
         return result
 
+    def _readable(self, file: DataFile) -> DataFile:
+        """Iceberg writes a NaN partition value as a text, which it then refuses to read as a number."""
+        if not any(value in _NOT_NUMBERS for value in file.get("partition") or () if isinstance(value, str)):
+            return file
+        kinds = [str(field.type()) for field in self._spec(int(file["spec-id"]))[0].partitionType().fields()]
+        values = zip(file["partition"], kinds, strict=True)
+        return {**file, "partition": [float(v) if k in ("float", "double") and v is not None else v for v, k in values]}
+
     def _parse(self, tasks: list[dict[str, Any]]) -> Any:
         text = json.dumps({"status": "completed", "file-scan-tasks": tasks})
-        return self._responses.fromJson(self._json.readTree(text), self.table.specs(), True).fileScanTasks()
+        return self._responses.fromJson(self._lenient_json.readTree(text), self.table.specs(), True).fileScanTasks()
 
     def _to_json(self, tasks: Any) -> dict[str, Any]:
         status = self._java("rest.PlanStatus").COMPLETED
@@ -223,9 +283,26 @@ class TableBridge:
 
         return JavaClass(f"org.apache.iceberg.{name}", self.jvm._gateway_client)
 
+    def _spec(self, spec_id: int) -> tuple[Any, bool]:
+        """A partition spec, and whether it has no fields; asked once for each, as every group needs it."""
+        if spec_id not in self._specs:
+            spec = self.table.specs().get(spec_id)
+            self._specs[spec_id] = (spec, bool(spec.isUnpartitioned()))
+        return self._specs[spec_id]
+
+    @cached_property
+    def _locations(self) -> Any:
+        return self.table.locationProvider()
+
     @cached_property
     def _json(self) -> Any:
         return self._java("util.JsonUtil").mapper()
+
+    @cached_property
+    def _lenient_json(self) -> Any:
+        """Reads NaN and Infinity as numbers, as Python writes them."""
+        feature = self._java("shaded.com.fasterxml.jackson.core.json.JsonReadFeature").ALLOW_NON_NUMERIC_NUMBERS
+        return self._json.copy().configure(feature.mappedFeature(), True)
 
     @cached_property
     def _responses(self) -> Any:

@@ -42,6 +42,10 @@ class LargeTableReader:
         self._spark = spark
         self._limit = python_max_files
 
+    def at(self, snapshot_id: int) -> LargeTableReader:
+        """The same table at another snapshot."""
+        return LargeTableReader(self._inner.at(snapshot_id), self._spark, python_max_files=self._limit)
+
     def state(self) -> TableState:
         """From the plain reader."""
         return self._inner.state()

@@ -7,20 +7,19 @@ they are committed.
 
 from __future__ import annotations
 
-import gc
 import logging
-import random
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from functools import cached_property, partial
+from threading import Event, Thread
 from typing import TYPE_CHECKING
-from zipimport import zipimporter
+from uuid import uuid4
 
 from neve.core.plan_words import Kernel
 from neve.core.units import MIB
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
+from neve.engines.spark.shipping import DENIED, DONE, FAILED, REFUSED, Answer, prepare, python_trouble, reason_of, run_task
 from neve.engines.spark.spark_kernel import SparkKernel
 from neve.errors import NeveError
 
@@ -32,38 +31,60 @@ log = logging.getLogger(__name__)
 WAVE_BYTES = 64 * MIB
 """Input for each core that is worth a Spark job of its own; until a wave ends, nothing of it is recorded."""
 
-TASK_ATTEMPTS = 4
+_CANCEL_SECONDS = 10
 
-_DONE, _REFUSED, _FAILED = "done", "refused", "failed"
+Properties = Mapping[str, str]
+Outcome = WorkResult | FailedOrder
 
 
 class SparkEngine:
-    """Runs orders for one table. `storage` are the storage properties that tasks need; they are sent, never stored."""
+    """Runs orders for one table.
 
-    def __init__(self, spark: SparkSession, kernel: SparkKernel, storage: Mapping[str, str], *, max_parallelism: int) -> None:
+    `storage` gives the storage properties that tasks need, asked for anew before each wave because credentials expire: they are
+    sent, never stored nor logged.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        kernel: SparkKernel,
+        storage: Properties | Callable[[], Properties],
+        *,
+        max_parallelism: int,
+    ) -> None:
         self._spark = spark
         self._kernel = kernel
-        self._storage = dict(storage)
+        self._storage = storage if callable(storage) else lambda: storage
         self._parallelism = max_parallelism
+        self._stopping = Event()
 
-    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
+    def run(self, orders: Sequence[WorkOrder]) -> Iterator[Outcome]:
         """Each order's result, in the order in which they finish."""
         ours = [order for order in orders if Kernel.SPARK not in order.kernels]
-        waves = list(self._waves(ours))
-        with ThreadPoolExecutor(max_workers=2) as threads:
-            for future in as_completed([threads.submit(self._wave, wave) for wave in waves]):
-                yield from future.result()
-        for order in orders:
-            if Kernel.SPARK in order.kernels:
-                yield self._on_spark(order, ())
+        trouble = prepare(self._spark.sparkContext) if ours else None
+        calls = [partial(self._wave, wave) for wave in self._waves([] if trouble else ours)]
+        calls += [partial(self._alone, order, (trouble,)) for order in ours if trouble]
+        calls += [partial(self._alone, order, ()) for order in orders if Kernel.SPARK in order.kernels]
+        self._stopping.clear()
+        job_group = f"neve-{uuid4().hex}"
+        with ThreadPoolExecutor(2, initializer=self._enter, initargs=(job_group,)) as threads:
+            futures = [threads.submit(call) for call in calls]
+            try:
+                for future in as_completed(futures):
+                    yield from future.result()
+            except BaseException:
+                # Ctrl-C, or nobody takes the rest: leaving this block would wait until all of it is done.
+                self._stop(futures, job_group)
+                raise
 
     def discard(self, paths: Iterable[str]) -> None:
         """Removes files that were written and never committed; one that cannot be removed is left to orphan removal."""
         from neve.storage import Storage
 
-        storage = Storage(self._storage)
+        storage: Storage | None = None
         for path in paths:
             try:
+                storage = storage or Storage(self._storage())
                 storage.delete(path)
             except NeveError as error:
                 log.warning("left behind: %s", error)
@@ -72,8 +93,26 @@ class SparkEngine:
         """Files whose names begin so: what an order that never reported may have written."""
         from neve.storage import Storage
 
-        storage = Storage(self._storage)
+        storage = Storage(self._storage())
         return [path for prefix in prefixes for path in storage.begins_with(prefix)]
+
+    def _enter(self, job_group: str) -> None:
+        """In a new thread. Spark 3.5 looks catalogs up in the session that is active in the thread, and none would be."""
+        self._spark.sparkContext.setJobGroup(job_group, "neve: rewrite")
+        self._spark._jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
+
+    def _stop(self, futures: Iterable[Future[list[Outcome]]], group: str) -> None:
+        self._stopping.set()
+        for future in futures:
+            future.cancel()
+        # After Ctrl-C this thread's connection to the JVM may still wait for the answer of the call that was cut off.
+        asking = Thread(target=self._cancel, args=(group,), name="neve-cancel", daemon=True)
+        asking.start()
+        asking.join(_CANCEL_SECONDS)
+
+    def _cancel(self, group: str) -> None:
+        with suppress(Exception):  # a JVM that has gone has cancelled everything
+            self._spark.sparkContext.cancelJobGroup(group)
 
     def _waves(self, orders: Sequence[WorkOrder]) -> Iterator[Sequence[WorkOrder]]:
         """Two waves share the cores, so that one's stragglers do not idle them. Small orders go out together: Spark takes as
@@ -92,77 +131,80 @@ class SparkEngine:
         if wave:
             yield wave
 
-    def _wave(self, orders: Sequence[WorkOrder]) -> list[WorkResult | FailedOrder]:
-        context = self._spark.sparkContext
-        payload = [(order.model_dump_json(), self._storage) for order in orders]
+    def _wave(self, orders: Sequence[WorkOrder]) -> list[Outcome]:
+        """Credentials may expire while a wave runs: what was denied goes out once more, with new ones."""
+        answers = self._answers(orders)
+        again = self._answers([order for order in orders if answers[order.order_id][0] == DENIED])
+        # An attempt that was denied may not have been allowed to clean up after itself either.
+        answers |= {order_id: (word, text, 1) for order_id, (word, text, _) in again.items()}
+        return [self._settle(order, *answers[order.order_id]) for order in orders]
+
+    def _answers(self, orders: Sequence[WorkOrder]) -> dict[str, Answer]:
+        """By order; what tasks cannot open is refused here, before any of them is started."""
+        from neve.storage import refusal
+
+        if not orders:
+            return {}
         try:
-            answers = context.parallelize(payload, len(payload)).map(_task).collect()
-        except Exception as error:  # the cluster gave the job up: this wave is set aside, the others go on
-            self.discard(self.leftovers(order.output_prefix for order in orders))
-            return [FailedOrder(group_id=order.group_id, reason=_reason(error)) for order in orders]
-        return [self._settle(order, kind, text) for order, (kind, text) in zip(orders, answers, strict=True)]
+            properties = dict(self._storage())
+        except NeveError as error:
+            return _all(orders, FAILED, str(error))
+        answers: dict[str, Answer] = {}
+        for order in orders:
+            if reason := refusal(properties, [order.output_prefix, *(file.path for file in order.inputs)]):
+                answers[order.order_id] = (REFUSED, reason, 0)
+        return answers | self._job([order for order in orders if order.order_id not in answers], properties)
 
-    def _settle(self, order: WorkOrder, kind: str, text: str) -> WorkResult | FailedOrder:
-        if kind == _DONE:
-            return WorkResult.model_validate_json(text)
-        if kind == _REFUSED:
-            return self._on_spark(order, (text,))
-        return FailedOrder(group_id=order.group_id, reason=text)
+    def _job(self, orders: Sequence[WorkOrder], properties: Properties) -> dict[str, Answer]:
+        """One Spark job. Where Spark gives it up, its orders run one by one, so that only the one to blame is lost."""
+        if not orders or self._stopping.is_set():
+            return _all(orders, FAILED, "the run was stopped")
+        payload = [(order.model_dump_json(), properties) for order in orders]
+        try:
+            answers = self._spark.sparkContext.parallelize(payload, len(payload)).map(run_task).collect()
+        except Exception as error:  # Spark's failures come as many types
+            if trouble := python_trouble(error):
+                return _all(orders, REFUSED, trouble, attempts_before=1)
+            if len(orders) == 1:
+                return _all(orders, FAILED, reason_of(error), attempts_before=1)
+            log.warning("%s groups are tried one by one: %s", len(orders), reason_of(error))
+            alone = [self._job([order], properties)[order.order_id] for order in orders]
+            answers = [(word, text, 1) for word, text, _ in alone]
+        return {order.order_id: answer for order, answer in zip(orders, answers, strict=True)}
 
-    def _on_spark(self, order: WorkOrder, refusals: tuple[str, ...]) -> WorkResult | FailedOrder:
+    def _alone(self, order: WorkOrder, refusals: tuple[str, ...]) -> list[Outcome]:
+        return [self._on_spark(order, refusals)]
+
+    def _settle(self, order: WorkOrder, word: str, text: str, attempts_before: int) -> Outcome:
+        if word == DONE:
+            outcome: Outcome = WorkResult.model_validate_json(text)
+        elif word == REFUSED:
+            outcome = self._on_spark(order, (text,))
+        else:
+            outcome = FailedOrder(group_id=order.group_id, reason=text)
+        if attempts_before or self._speculates:
+            self._remove_losers(order, outcome)
+        return outcome
+
+    def _on_spark(self, order: WorkOrder, refusals: tuple[str, ...]) -> Outcome:
         try:
             return self._kernel.run(order, refusals)
         except Exception as error:  # Spark's failures come as many types; the group is set aside, the others go on
-            return FailedOrder(group_id=order.group_id, reason=_reason(error))
+            return FailedOrder(group_id=order.group_id, reason=reason_of(error))
 
+    @cached_property
+    def _speculates(self) -> bool:
+        return bool(self._spark.sparkContext.getConf().get("spark.speculation") == "true")
 
-def _reason(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
-
-
-def _task(payload: tuple[str, dict[str, str]]) -> tuple[str, str]:
-    try:
-        return _run_in_task(payload)
-    finally:
-        _ease_next_task()
-
-
-def _ease_next_task() -> None:
-    """Leaves Spark's worker little to do between tasks. Before each it drops import caches, which reads the directory of
-    pyspark.zip anew for every package imported from it; after each it collects garbage. Measured: 0.15 s of CPU a task, where
-    copying a small group takes less. Finders come back when something is imported."""
-    finders = sys.path_importer_cache
-    for path in [path for path, finder in finders.items() if isinstance(finder, zipimporter)]:
-        finders.pop(path, None)
-    _freeze_modules()
-
-
-@cache
-def _freeze_modules() -> None:
-    """Once in each worker, when the kernels are imported: what stays for good need not be walked again."""
-    gc.collect()
-    gc.freeze()
-
-
-def _run_in_task(payload: tuple[str, dict[str, str]]) -> tuple[str, str]:
-    """In a Python worker: the result as JSON, or the reason why there is none.
-
-    What may pass is tried again here: a local Spark tries a task only once, and a task that raises takes its whole wave along.
-    """
-    from neve.kernels.orders import OrderFailedError, run_order
-    from neve.storage import Storage
-
-    text, properties = payload
-    order, storage = WorkOrder.model_validate_json(text), Storage(properties)
-    for attempt in range(TASK_ATTEMPTS):
+    def _remove_losers(self, order: WorkOrder, outcome: Outcome) -> None:
+        """An attempt that was lost, or overtaken by a twin, may have left files. Listing costs requests, so it is done only
+        where there may be some; an attempt that still writes after it leaves its file to orphan removal."""
+        kept = {output.path for output in outcome.outputs} if isinstance(outcome, WorkResult) else set()
         try:
-            return _DONE, run_order(order, storage).model_dump_json()
-        except OrderFailedError as error:
-            return _REFUSED, str(error)
+            self.discard(path for path in self.leftovers([order.output_prefix]) if path not in kept)
         except NeveError as error:
-            if not error.retryable or attempt + 1 == TASK_ATTEMPTS:
-                return _FAILED, str(error)
-            time.sleep(2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
-        except Exception as error:
-            return _FAILED, f"{type(error).__name__}: {error}"
-    raise AssertionError("unreachable")
+            log.warning("left behind: %s", error)
+
+
+def _all(orders: Sequence[WorkOrder], word: str, text: str, *, attempts_before: int = 0) -> dict[str, Answer]:
+    return {order.order_id: (word, text, attempts_before) for order in orders}

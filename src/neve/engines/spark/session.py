@@ -127,6 +127,9 @@ def jvm_environment(options: SparkOptions, java: Java) -> dict[str, str]:
     if options.is_local:
         # Otherwise workers are whatever python3 the PATH has, without our libraries.
         environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    if python := options.conf.get("spark.pyspark.python"):
+        # Spark itself reads this setting only when it starts the driver; its workers go by the variable.
+        environ["PYSPARK_PYTHON"] = python
     return environ
 
 

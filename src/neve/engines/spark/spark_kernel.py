@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from neve.core.live import LiveFile
 from neve.core.plan_words import Kernel
 from neve.core.work import Metrics, OutputFile, WorkOrder, WorkResult
 from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.staging import staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,25 +29,21 @@ class SparkKernel:
     def run(self, order: WorkOrder, refusals: tuple[str, ...]) -> WorkResult:
         """Rewrites the order's files. Rows are counted by a scan of their own, not by the writer."""
         began = time.monotonic()
-        table, set_id = self._bridge.table, str(uuid4())
-        iceberg = self._jvm.org.apache.iceberg.spark
-        manager, coordinator = iceberg.ScanTaskSetManager.get(), iceberg.FileRewriteCoordinator.get()
-        cache = self._table_cache()
-        cache.add(set_id, table)
-        manager.stageTasks(table, set_id, self._bridge.scan_tasks(self._snapshot_id, [file.path for file in order.inputs]))
-        try:
+        table, coordinator = self._bridge.table, self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+        tasks = self._bridge.scan_tasks(self._snapshot_id, [file.path for file in order.inputs])
+        with staged(self._spark, self._bridge, tasks) as set_id:
             frame = self._frame(set_id, order)
             live_rows = frame.count()
-            self._write(frame.coalesce(_files(order)), set_id, order)
-            files = self._bridge.describe(coordinator.fetchNewFiles(table, set_id))
-        finally:
-            manager.removeTasks(table, set_id)
-            coordinator.clearRewrite(table, set_id)
-            cache.remove(set_id)
+            try:
+                self._write(frame.coalesce(_files(order)), set_id, order)
+                files = self._bridge.describe(coordinator.fetchNewFiles(table, set_id))
+            finally:
+                coordinator.clearRewrite(table, set_id)
         read = sum(file.records for file in order.inputs)
         return WorkResult(
             order_id=order.order_id,
             group_id=order.group_id,
+            inputs_digest=order.digest,
             kernel=Kernel.SPARK,
             refusals=refusals,
             outputs=tuple(_output(LiveFile(file)) for file in files),
@@ -58,13 +54,6 @@ class SparkKernel:
             cpu_seconds=0.0,
             peak_memory_bytes=0,
         )
-
-    def _table_cache(self) -> Any:
-        """Iceberg keeps this registry to its own package; reflection is the way in from outside."""
-        loader = self._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-        method = loader.loadClass("org.apache.iceberg.spark.SparkTableCache").getDeclaredMethod("get", None)
-        method.setAccessible(True)
-        return method.invoke(None, None)
 
     def _frame(self, set_id: str, order: WorkOrder) -> DataFrame:
         total = sum(file.size_bytes for file in order.inputs)

@@ -24,6 +24,8 @@ def default_scalar(kind: str, value: Any) -> pa.Scalar:
 def _parsed(kind: str, value: Any) -> Any:
     if kind.startswith("decimal"):
         return Decimal(value)
+    if kind in ("float", "double"):
+        return float(value)  # Iceberg's JSON spells NaN and the infinities as texts
     if kind == "uuid":
         return UUID(value).bytes
     if kind == "binary" or kind.startswith("fixed"):

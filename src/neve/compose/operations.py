@@ -1,0 +1,238 @@
+"""What can be asked of Neve, each answer one method: it opens what it needs at a place and calls the flow with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from neve.compose.looking import Looking
+from neve.compose.place import Place
+from neve.compose.rewriting import Rewriting
+from neve.core.depth import Depth
+from neve.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from neve.core.advice import Advice
+    from neve.core.inspection import Inspection
+    from neve.core.journal import JournaledRun
+    from neve.core.model import TableName
+    from neve.core.plan import Plan
+    from neve.core.record import RunRecord
+    from neve.core.work import WorkOrder, WorkResult
+    from neve.doctor import Check, RemoteClock
+    from neve.flow.plan import Request
+    from neve.flow.rollback import RolledBack
+    from neve.ports import Clock, Progress
+    from neve.samples import Target
+    from neve.settings import CatalogSettings, Loaded
+    from neve.state.rows import Run
+
+log = logging.getLogger(__name__)
+
+_RUNS_SEARCHED = 1_000
+"""How far back a run is found by the beginning of its id; a whole id is always found."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+
+class Neve:
+    """Settings made to work. Use it as a context manager."""
+
+    def __init__(self, loaded: Loaded, place: Place, *, clock: Clock, resources: ExitStack) -> None:
+        self._place, self._resources = place, resources
+        self._looking = Looking(place, loaded, clock)
+        self._rewriting = Rewriting(place, self._looking, clock)
+
+    @classmethod
+    def open(
+        cls,
+        loaded: Loaded,
+        *,
+        warehouse: str | None = None,
+        create_warehouse: bool = False,
+        spark: Any = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """`warehouse` is a directory to open as a catalog, besides the described ones; then it is the default.
+
+        `spark` is a session of the caller's: tables are those of its own catalogs, and it is neither configured nor stopped.
+        """
+        if spark is not None and warehouse is not None:
+            raise BadRequestError(f"Cannot open {warehouse} in the caller's session: it has catalogs of its own")
+        catalogs, default = dict(loaded.settings.catalogs), loaded.settings.catalog_name
+        if warehouse is not None:
+            from neve.catalogs.embedded import open_warehouse
+
+            default, catalogs[default] = open_warehouse(warehouse, create=create_warehouse)
+        environ, resources = os.environ if environ is None else environ, ExitStack()
+        place = Place(loaded.settings, catalogs, default, environ=environ, resources=resources)
+        if spark is not None:
+            from neve.compose.caller import CallerPlace
+
+            place = CallerPlace(loaded.settings, spark, environ=environ, resources=resources)
+        return cls(loaded, place, clock=clock or SystemClock(), resources=resources)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        # The session turns Spark's errors into ours while the JVM still lives: afterwards nobody could read them.
+        return self._resources.__exit__(kind, error, trace)
+
+    def inspect(
+        self, table: str, *, depth: Depth = Depth.FILES, sample: int = 0, progress: Progress | None = None
+    ) -> Inspection:
+        """A look at one table; `sample` is how many footers to read besides."""
+        return self._looking.inspect(table, depth=depth, sample=sample, progress=progress)
+
+    def advise(self, table: str, *, every: int | None = None) -> Advice:
+        """Whether a compaction is worth it; the files are looked at only after every so many commits, else one catalog call."""
+        return self._looking.advise(table, every=every)
+
+    def plan(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> Plan:
+        """What a compaction of the table would do, with reasons and prices. Reads metadata only."""
+        return self._rewriting.plan(table, request, progress)[1]
+
+    def compact(
+        self,
+        table: str,
+        *,
+        request: Request | None = None,
+        verify: str = "metadata",
+        probe_query: str | None = None,
+        progress: Progress | None = None,
+    ) -> RunRecord:
+        """Plans and carries out a compaction; the table reads the same rows at every moment."""
+        return self._rewriting.compact(table, request, verify=verify, probe_query=probe_query, progress=progress)
+
+    def work_orders(self, plan: Plan) -> list[WorkOrder]:
+        """The plan as orders that can be carried out anywhere, by `execute` or by `neve work`, and then committed."""
+        return self._rewriting.work_orders(plan)
+
+    def execute(self, order: WorkOrder) -> WorkResult:
+        """Carries one order out in this process, without Spark. Its files are seen by nobody until they are committed."""
+        from neve.kernels.orders import run_order
+        from neve.storage import Storage
+
+        place, catalog = self._place, order.table.partition(".")[0]
+        # An order may come from elsewhere: without a catalog for it, what the machine itself is granted decides.
+        known = catalog in place.described or place.default is not None
+        return run_order(order, Storage(place.storage(place.name(order.table)) if known else {}))
+
+    def commit(self, plan: Plan, results: Sequence[WorkResult], *, progress: Progress | None = None) -> RunRecord:
+        """Verifies and commits what orders of this plan wrote."""
+        return self._rewriting.commit(plan, results, progress)
+
+    def unfinished(self) -> tuple[JournaledRun, ...]:
+        """Runs that were begun and never ended."""
+        records = self._place.records()
+        return records.unfinished() if records is not None else ()
+
+    def resume(self, journalled: JournaledRun, *, progress: Progress | None = None) -> RunRecord:
+        """Takes a run up where it stopped: what was written is committed if it still holds, the rest is done again."""
+        return self._rewriting.resume(journalled, progress)
+
+    def roll_back(self, run_id: str) -> RolledBack:
+        """Takes back what a run committed, unless others have committed since."""
+        return self._rewriting.roll_back(self.run(run_id))
+
+    def runs(self, table: str | None = None, *, limit: int = 100) -> tuple[Run, ...]:
+        """Runs that were recorded, newest first."""
+        uuid = None if table is None else self._looking.reader(table).state().uuid
+        records = self._place.records()
+        return () if records is None else records.runs(uuid, limit=limit)
+
+    def run(self, run_id: str) -> Run:
+        """One run, by its id or by how that begins."""
+        store = self._place.records()
+        exact = store.run(run_id) if store is not None else None
+        known = store.runs(limit=_RUNS_SEARCHED) if store is not None and exact is None else ()
+        found = [exact] if exact else [run for run in known if run.run_id.startswith(run_id)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint="neve runs lists them.")
+        some = ", ".join(run.run_id for run in found[:3])
+        message = f"Cannot choose run {run_id!r}: {len(found)} runs begin so ({some})"
+        raise BadRequestError(message, hint="Write more of the id.")
+
+    def tables(self, namespace: str | None = None) -> Iterator[TableName]:
+        """Tables of the default catalog; `namespace` may begin with the name of another."""
+        return self._place.tables(namespace)
+
+    def table_properties(self, table: str) -> dict[str, str]:
+        """The properties of one table."""
+        return self._looking.reader(table).state().properties
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session; started at its first use, stopped at the end."""
+        return self._place.spark
+
+    @contextmanager
+    def demo_target(self, namespace: str, *, spark: bool = False) -> Iterator[Target]:
+        """Where sample tables go: the default catalog, with a Spark session beside it if asked."""
+        from neve.samples import Target
+
+        name = self._place.default_name()
+        client = self._place.catalog(name).client
+        client.create_namespace_if_not_exists(namespace)
+        yield Target(catalog=client, spark=self.spark if spark else None, spark_catalog=name, namespace=namespace)
+
+    def doctor(self, *, start_spark: bool = False) -> tuple[Check, ...]:
+        """Whether everything that Neve needs is there."""
+        from neve.catalogs.probe import probe_catalog, probe_of_warehouse
+        from neve.doctor import run_checks
+
+        place = self._place
+        described = place.described.get(place.default or "")
+        clock, probes = None, dict[str, Any]({"catalog": None, "warehouse": None})
+        if described is not None:
+            catalog = place.catalog(place.default_name())
+            probes["catalog"] = lambda: probe_catalog(catalog)
+            probes["warehouse"] = probe_of_warehouse(described, place.environ)
+            clock = self._clock_elsewhere(described)
+        conf, needs = place.spark_catalogs()
+        return run_checks(
+            options=place.spark_options(),
+            catalog_conf=conf,
+            needs=needs,
+            probes={**probes, "state store": self._probe_state},
+            remote_clock=clock,
+            start_spark=start_spark,
+            environ=place.environ,
+        )
+
+    def _clock_elsewhere(self, described: CatalogSettings) -> RemoteClock | None:
+        """The clock that a commit is compared with: the catalog server's, else that of the disk."""
+        from neve.catalogs.embedded import local_path
+        from neve.catalogs.opening import revealed
+        from neve.catalogs.storage import scheme
+        from neve.doctor import file_clock, http_clock
+
+        opened = revealed(described, self._place.environ)
+        if (opened.uri or "").startswith(("http://", "https://")):
+            return http_clock(str(opened.uri))
+        if opened.warehouse and scheme(opened.warehouse) == "file":
+            return file_clock(local_path(opened.warehouse))
+        return None
+
+    def _probe_state(self) -> str:
+        from neve.state import StateStore
+
+        with StateStore.open(self._place.state_url) as store:
+            return store.check()

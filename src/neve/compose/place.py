@@ -1,0 +1,156 @@
+"""Where tables are and what works on them: catalogs, Spark and the state store, opened at their first use, closed together.
+
+Made from settings by `Neve.open`; everything here names an adapter, and nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from neve.core.model import TableName
+from neve.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from neve.catalogs.opening import IcebergCatalog
+    from neve.engines.spark.session import SparkOptions
+    from neve.ports import TableReader
+    from neve.settings import CatalogSettings, Settings
+    from neve.state import StateStore
+
+NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."
+
+
+class Place:
+    """The catalogs that settings describe, and a Spark of our own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalogs: Mapping[str, CatalogSettings],
+        default_catalog: str | None,
+        *,
+        environ: Mapping[str, str],
+        resources: ExitStack,
+    ) -> None:
+        self.settings, self.described, self.default, self.environ = settings, dict(catalogs), default_catalog, environ
+        self._resources = resources
+        self._opened: dict[str, IcebergCatalog] = {}
+
+    def name(self, table: str) -> TableName:
+        """The table's full name."""
+        found = TableName.parse(table, catalogs=frozenset(self.described), default_catalog=self.default or "")
+        return found if found.catalog else found.model_copy(update={"catalog": self.default_name()})
+
+    def default_name(self) -> str:
+        """The catalog of names that name none."""
+        if self.default is None:
+            raise BadRequestError("Cannot choose a catalog: none is the default", hint=NO_CATALOG)
+        return self.default
+
+    def reader(self, name: TableName) -> TableReader:
+        """The table's metadata: in plain Python, and through Spark where it is very large."""
+        from neve.engines.spark.metadata import LargeTableReader
+
+        return LargeTableReader(self._open(name), lambda: self.spark, python_max_files=self.settings.inspect.python_max_files)
+
+    def _open(self, name: TableName) -> TableReader:
+        return self.catalog(name.catalog).open(name)
+
+    def tables(self, namespace: str | None = None) -> Iterator[TableName]:
+        """Tables of the default catalog; `namespace` may begin with the name of another."""
+        parts = tuple(namespace.split(".")) if namespace else None
+        if parts and parts[0] in self.described:
+            yield from self.catalog(parts[0]).tables(parts[1:] or None)
+        else:
+            yield from self.catalog(self.default_name()).tables(parts)
+
+    def catalog(self, name: str) -> IcebergCatalog:
+        """A described catalog, opened once."""
+        from neve.catalogs.opening import IcebergCatalog
+
+        if name not in self.described:
+            known = ", ".join(sorted(self.described)) or "none"
+            raise BadRequestError(f"Cannot open catalog {name}: it is not described (known: {known})", hint=NO_CATALOG)
+        if name not in self._opened:
+            self._opened[name] = IcebergCatalog(name, self.described[name], environ=self.environ, cache=self._cache)
+        return self._opened[name]
+
+    def storage(self, name: TableName) -> dict[str, str]:
+        """The storage properties that tasks need for a table, secrets included: sent to them, never written down."""
+        from neve.catalogs.opening import pyiceberg_properties
+
+        self.catalog(name.catalog)
+        properties = pyiceberg_properties(self.described[name.catalog], self.environ)
+        # Where a property of the storage is not set, pyiceberg goes by the client's of the same name; tasks must as well.
+        shared = {f"s3.{key.removeprefix('client.')}": value for key, value in properties.items() if key.startswith("client.")}
+        return shared | {key: value for key, value in properties.items() if key.startswith(("s3.", "gcs.", "adls.", "hdfs."))}
+
+    def check_commits(self, name: TableName) -> None:
+        """Refuses tables in a catalog where commits could be lost."""
+        described = self.described[name.catalog]
+        if described.type == "hadoop":
+            from neve.catalogs.hadoop import refuse_commits
+            from neve.catalogs.opening import revealed
+
+            refuse_commits(revealed(described, self.environ))
+
+    @cached_property
+    def spark(self) -> Any:
+        """The Spark session with every described catalog; started at its first use, stopped at the end."""
+        from neve.engines.spark.session import open_session
+
+        conf, needs = self.spark_catalogs()
+        return self._resources.enter_context(open_session(self.spark_options(), catalog_conf=conf, needs=needs))
+
+    def spark_catalogs(self) -> tuple[dict[str, str], set[str]]:
+        """Spark's side of the described catalogs: its configuration, and the jars that they need."""
+        from neve.catalogs.opening import spark_conf, spark_needs
+
+        conf: dict[str, str] = {}
+        needs: set[str] = set()
+        for name, described in self.described.items():
+            conf |= spark_conf(name, described, self.environ)
+            needs |= spark_needs(described, self.environ)
+        return conf, needs
+
+    def spark_options(self) -> SparkOptions:
+        """How Spark is to be started."""
+        from neve.engines.spark.session import SparkOptions
+
+        settings = self.settings.spark
+        return SparkOptions(
+            master=settings.master,
+            driver_memory=settings.driver_memory,
+            executor_memory=settings.executor_memory,
+            conf={key: value.reveal(self.environ) for key, value in settings.conf.items()},
+            jars=settings.jars,
+            java_home=settings.java_home,
+        )
+
+    @property
+    def state_url(self) -> str:
+        """Where runs are remembered."""
+        return self.settings.state.database.reveal(self.environ)
+
+    def records(self) -> StateStore | None:
+        """The state store for reading; None where there is none yet. A run may make one, so it is asked for each time."""
+        if self._records is None:
+            from neve.state import StateStore
+
+            if (store := StateStore.open_existing(self.state_url)) is not None:
+                self._records = self._resources.enter_context(store)
+        return self._records
+
+    _records: StateStore | None = None
+
+    @cached_property
+    def _cache(self) -> Any:
+        from neve.catalogs.cache import MetadataCache
+
+        settings = self.settings.cache
+        if not settings.enabled:
+            return None
+        return MetadataCache(settings.path, max_bytes=settings.max_size_bytes, ttl_seconds=settings.ttl_seconds)

@@ -1,0 +1,226 @@
+"""Rewriting tables: plans, runs, their continuation and their undoing, with the adapters of a place."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from neve.compose.looking import Looking
+from neve.compose.place import Place
+from neve.core.depth import Depth
+from neve.errors import BadRequestError, CommitIncidentError, NeveError
+
+if TYPE_CHECKING:
+    from neve.core.journal import JournaledRun
+    from neve.core.model import PartitionSpec, TableState
+    from neve.core.plan import Plan
+    from neve.core.record import RunRecord
+    from neve.core.statistics import Condition
+    from neve.core.work import WorkOrder, WorkResult
+    from neve.engines.spark.bridge import TableBridge
+    from neve.flow.plan import Request
+    from neve.flow.rollback import RolledBack
+    from neve.flow.tools import Tools
+    from neve.ports import Clock, ContentVerifier, Progress, TableReader, TableWriter
+    from neve.state import StateStore
+    from neve.state.rows import Run
+
+
+log = logging.getLogger(__name__)
+
+
+class Rewriting:
+    """Calls the flow that changes tables."""
+
+    def __init__(self, place: Place, looking: Looking, clock: Clock) -> None:
+        self._place, self._looking, self._clock = place, looking, clock
+
+    def plan(self, table: str, request: Request | None, progress: Progress | None) -> tuple[TableState, Plan]:
+        """What a run would do, and the state that it was planned from."""
+        from neve.flow import inspect, plan
+
+        request = request or plan.Request()
+        reader = self._looking.reader(table, request.branch)
+        state = inspect.read(reader, Depth.FILES, progress)
+        policy, memory = self._looking.policy(state), self._looking.memory(state)
+        if request.where is not None:
+            request = replace(request, paths=self._chosen(state, request.where))
+        footers = self._footers(reader, state, memory.row_groups)
+        now = self._clock.now_ms()
+        return state, plan.plan(state, policy, now_ms=now, memory=memory, footers=footers, request=request)
+
+    def compact(
+        self, table: str, request: Request | None, *, verify: str, probe_query: str | None, progress: Progress | None
+    ) -> RunRecord:
+        """Plans and carries out a compaction."""
+        from neve.core.statistics import Condition
+        from neve.engines.spark.probe import require_query
+        from neve.flow import run
+
+        if probe_query is not None:
+            require_query(probe_query)
+        state, planned = self.plan(table, request, progress)
+        before = Condition.of(self._looking.examine(state))
+        if not len(planned.groups):
+            return run.nothing_to_do(planned, clock=self._clock).between(before, before)
+        with self._store() as store:
+            tools = self._tools(planned, state.specs, store, progress, verify=verify)
+            record = self._probed(probe_query, planned, tools.writer, lambda: run.compact(planned, tools))
+            return self._ended(store, record, planned, before)
+
+    def work_orders(self, plan: Plan) -> list[WorkOrder]:
+        """The plan as orders."""
+        from neve.engines.spark.bridge import TableBridge
+        from neve.flow.execute import work_orders
+
+        self._place.check_commits(plan.table)
+        bridge = TableBridge(self._place.spark, plan.table)
+        live = {file.path: file for file in bridge.scan(plan.snapshot_id)}
+        return work_orders(plan, plan.groups, live, bridge, self._specs(plan))
+
+    def commit(self, plan: Plan, results: Sequence[WorkResult], progress: Progress | None) -> RunRecord:
+        """Verifies and commits what orders of this plan wrote."""
+        from neve.flow import run
+
+        with self._store() as store:
+            tools = self._tools(plan, self._specs(plan), store, progress)
+            return self._ended(store, run.commit_results(plan, results, tools), plan)
+
+    def resume(self, journalled: JournaledRun, progress: Progress | None) -> RunRecord:
+        """Takes a run up where it stopped."""
+        from neve.flow import run
+
+        plan = journalled.plan
+        with self._store() as store:
+            tools = self._tools(plan, self._specs(plan), store, progress)
+            return self._ended(store, run.resume(journalled, tools), plan)
+
+    def roll_back(self, found: Run) -> RolledBack:
+        """Takes back what a run committed."""
+        from neve.core.record import RunRecord
+        from neve.engines.spark.bridge import TableBridge
+        from neve.flow.lease import leased
+        from neve.flow.rollback import roll_back
+
+        if not found.record or found.kind != "compact":
+            message = f"Cannot roll back run {found.run_id[:8]}: it has no record of commits"
+            raise BadRequestError(message, hint="Try neve resume first.")
+        record, started = RunRecord.model_validate(found.record), self._clock.now_ms()
+        name = self._place.name(record.table)
+        self._place.check_commits(name)
+        writer, run_id = TableBridge(self._place.spark, name), uuid4().hex
+        with (
+            self._store() as store,
+            leased(record.table, record.table_uuid, run_id, leases=store, writer=writer, clock=self._clock),
+        ):
+            done = roll_back(record, writer)
+            self._keep_rollback(store, run_id, record, done, started)
+        return done
+
+    def _keep_rollback(self, store: StateStore, run_id: str, record: RunRecord, done: RolledBack, started_ms: int) -> None:
+        from neve.state.rows import Run
+
+        store.start_run(Run(run_id, record.table_uuid, record.table, "rollback", started_ms))
+        document = done.model_dump(mode="json")
+        store.finish_run(run_id, finished_ms=self._clock.now_ms(), outcome="done", record=document)
+
+    def _footers(self, reader: TableReader, state: TableState, remembered: Mapping[str, int]) -> Mapping[str, int]:
+        """Row groups of a few files, where neither the metadata nor our records tell how the files are cut."""
+        from neve.core.row_groups import untold
+
+        wanted = untold(state.files, remembered) if state.files is not None else []
+        size = self._place.settings.inspect.footer_sample
+        return reader.sample_row_groups(wanted[:: max(1, len(wanted) // size)][:size]) if wanted and size else {}
+
+    def _chosen(self, state: TableState, where: str) -> set[str]:
+        """The files that a predicate chooses. Spark reads predicates, so this starts it."""
+        from neve.engines.spark.bridge import TableBridge
+
+        return TableBridge(self._place.spark, state.name).matching(state.snapshot_id, where) if state.snapshot_id else set()
+
+    def _specs(self, plan: Plan) -> Sequence[PartitionSpec]:
+        return self._looking.reader(str(plan.table)).state().specs
+
+    def _store(self) -> StateStore:
+        from neve.state import StateStore
+
+        return StateStore.open(self._place.state_url, keep_seconds=self._place.settings.state.keep_seconds)
+
+    def _tools(
+        self,
+        planned: Plan,
+        specs: Sequence[PartitionSpec],
+        store: StateStore,
+        progress: Progress | None,
+        *,
+        verify: str = "metadata",
+    ) -> Tools:
+        """What the flow needs to carry a plan out on this table."""
+        from neve.engines.spark.bridge import TableBridge
+        from neve.engines.spark.rewrite import SparkEngine
+        from neve.engines.spark.spark_kernel import SparkKernel
+        from neve.flow.tools import Tools
+
+        place = self._place
+        place.check_commits(planned.table)
+        bridge = TableBridge(place.spark, planned.table)
+        kernel = SparkKernel(place.spark, bridge, planned.snapshot_id or 0)
+        parallelism = planned.policy.max_parallelism
+        engine = SparkEngine(place.spark, kernel, lambda: place.storage(planned.table), max_parallelism=parallelism)
+        return Tools(
+            writer=bridge,
+            engine=engine,
+            specs=specs,
+            clock=self._clock,
+            sleep=time.sleep,
+            progress=progress,
+            journal=store,
+            leases=store,
+            content=self._content_check(bridge, planned) if verify == "content" else None,
+        )
+
+    def _content_check(self, bridge: TableBridge, planned: Plan) -> ContentVerifier:
+        from neve.engines.spark.content import ContentCheck
+
+        place = self._place
+        return ContentCheck(place.spark, bridge, planned.snapshot_id or 0, lambda: place.storage(planned.table))
+
+    def _probed(self, sql: str | None, planned: Plan, writer: TableWriter, carry_out: Callable[[], RunRecord]) -> RunRecord:
+        """Carries a run out between two measurements of a query; without one, just carries it out."""
+        if sql is None:
+            return carry_out()
+        from neve.core.content import probe_result
+        from neve.core.workload import RUN_ID
+        from neve.engines.spark.probe import Probe
+
+        probe = Probe(self._place.spark, sql, planned.table)
+        before = probe.measure()
+        record = carry_out()
+        try:
+            after = probe.measure()
+            writer.refresh()
+        except NeveError as error:  # the run is done, and must be remembered
+            log.warning("the probe query could not be asked again: %s", error)
+            return record
+        head = writer.head(planned.branch)
+        since = writer.ancestry(head, planned.snapshot_id) if head is not None else []
+        others = any(ancestor.summary.get(RUN_ID) != record.run_id for ancestor in since)
+        return record.model_copy(update={"probe": probe_result(before, after, others_committed=others)})
+
+    def _ended(self, store: StateStore, record: RunRecord, planned: Plan, before: Condition | None = None) -> RunRecord:
+        """Remembers the run, so that the next look knows what was compacted when, and how its files are cut."""
+        from neve.flow.record import keep
+
+        table, branch = str(planned.table), planned.branch
+        before = before or self._looking.condition(table, branch, at=planned.snapshot_id)
+        after = self._looking.condition(table, branch, wrote=record)
+        if before is not None and after is not None:
+            record = record.between(before, after)
+        keep(store, record, planned)
+        if record.incident is not None:
+            raise CommitIncidentError(record.incident)
+        return record

@@ -1,0 +1,191 @@
+"""The job that spark-submit runs: in a process of its own as a cluster would start it, and its flags in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from typer.testing import CliRunner
+
+import neve.job
+from neve.compose import Neve
+from neve.core.record import RunOutcome
+from neve.engines.spark import distribution, jars
+from neve.engines.spark.coordinates import spark_coordinates
+from neve.engines.spark.java import find_java
+from stack.endpoints import RestEndpoint, S3Endpoint
+from tests.render.runs import make_record
+from tests.samples.reading import duckdb_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS_CACHE = jars.default_cache()
+CATALOG = "spark.sql.catalog.lake"
+FILES = 6
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings, and a state store of its own."""
+    for name in [name for name in os.environ if name.startswith(("NEVE_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NEVE_JARS_CACHE", str(JARS_CACHE))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def catalog_conf(tmp_path: Path) -> dict[str, str]:
+    """A catalog with one table of small files, as Spark is told of it."""
+    with closing(SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=str(tmp_path))) as catalog:
+        catalog.create_namespace("db")
+        rows = [pa.table({"id": [i, i + FILES], "text": [None, f"row {i}"]}) for i in range(FILES)]
+        table = catalog.create_table("db.t", schema=rows[0].schema)
+        for part in rows:
+            table.append(part)
+    return {
+        CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{CATALOG}.type": "jdbc",
+        f"{CATALOG}.uri": f"jdbc:sqlite:file:{tmp_path}/lake.db",
+        f"{CATALOG}.jdbc.schema-version": "V1",
+        f"{CATALOG}.warehouse": str(tmp_path),
+    }
+
+
+def rows(directory: Path) -> tuple[int, list[str]]:
+    """How many files the table has, and its rows as DuckDB reads them."""
+    with closing(SqlCatalog("lake", uri=f"sqlite:///{directory}/lake.db", warehouse=str(directory))) as catalog:
+        table = catalog.load_table("db.t")
+        return len(list(table.scan().plan_files())), duckdb_rows(table)
+
+
+def submit(conf: dict[str, str], *arguments: str, needs: str = "sqlite") -> subprocess.CompletedProcess[str]:
+    """Runs the job with the spark-submit of the installed PySpark."""
+    installed = distribution.installed()
+    java = find_java(spark_version=installed.spark_version)
+    coordinates = spark_coordinates(installed.spark_version, scala=installed.scala, needs=[needs])
+    paths = ",".join(map(str, jars.resolve(coordinates, java=java)))
+    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    command = [str(installed.home / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "1g", "--jars", paths]
+    environ = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        [*command, "--conf", "spark.ui.enabled=false", *options, str(neve.job.__file__), *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_spark_submit_compacts_a_table_and_prints_one_line(catalog_conf: dict[str, str], tmp_path: Path) -> None:
+    count, before = rows(tmp_path)
+    done = submit(catalog_conf, "--table", "lake.db.t", "--min-input-files", "2", "--tier", "full", "--force")
+    assert done.returncode == 0, done.stderr[-3000:]
+    [line] = done.stdout.splitlines()
+    record = json.loads(line)
+    assert (record["outcome"], record["table"], record["files_compacted"]) == ("done", "lake.db.t", count)
+    assert record["kernels"] == {"arrow": 1}
+    assert rows(tmp_path) == (1, before)
+    assert len(before) == 2 * FILES
+
+
+def test_spark_submit_leaves_with_the_exit_code_of_the_failure(catalog_conf: dict[str, str]) -> None:
+    done = submit(catalog_conf, "--table", "lake.db.nothing")
+    # What Python writes on stderr, spark-submit sends to stdout as well: the JSON is the last line.
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert (done.returncode, error["code"]) == (2, "table-not-found")
+    assert error["message"].startswith("Cannot load table lake.db.nothing: ")
+
+
+@pytest.mark.stack
+def test_tasks_reach_s3_with_the_keys_of_the_session(rest: RestEndpoint, s3: S3Endpoint) -> None:
+    name = f"db_{uuid4().hex[:12]}.t"
+    catalog = load_catalog("lake", **rest.properties())
+    catalog.create_namespace(name.split(".")[0])
+    table = catalog.create_table(name, schema=pa.schema([("id", pa.int64())]))
+    for i in range(FILES):
+        table.append(pa.table({"id": [i]}))
+    said = {"uri": rest.uri, "warehouse": rest.warehouse, "type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    keys = {key.replace("s3.region", "client.region"): value for key, value in s3.properties().items()}
+    conf = {CATALOG: "org.apache.iceberg.spark.SparkCatalog"} | {f"{CATALOG}.{k}": v for k, v in (said | keys).items()}
+    done = submit(conf, "--table", f"lake.{name}", "--force", needs="aws")
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = json.loads(done.stdout)
+    assert (record["outcome"], record["kernels"], record["files_written"]) == ("done", {"arrow": 1}, 1)
+    assert s3.secret_key not in done.stdout
+    found = catalog.load_table(name).scan()
+    assert (len(list(found.plan_files())), sorted(found.to_arrow()["id"].to_pylist())) == (1, list(range(FILES)))
+
+
+@pytest.fixture
+def run(spark: SparkSession, catalog_conf: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the job in this process, in a session that runs already."""
+    from pyspark.sql import SparkSession
+
+    session = spark.newSession()
+    for key, value in catalog_conf.items():
+        session.conf.set(key, value)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
+
+    def invoke(*arguments: str) -> Any:
+        result = CliRunner().invoke(neve.job.app, list(arguments), prog_name="job.py")
+        assert session.range(2).count() == 2
+        return result
+
+    return invoke
+
+
+def test_a_dry_run_is_the_plan_in_one_line(run: Run) -> None:
+    result = run("--table", "db.t", "--catalog", "lake", "--dry-run", "--target-size-mb", "64", "--min-size-mb", "16")
+    assert (result.exit_code, result.stdout.count("\n")) == (0, 1), result.output
+    plan = json.loads(result.stdout)
+    assert (plan["table"], plan["input_files"]) == ("lake.db.t", FILES)
+    assert plan["policy"]["target_file_size_bytes"] == 64 * 1024 * 1024
+    assert plan["policy"]["small_file_threshold_bytes"] == 16 * 1024 * 1024
+
+
+def test_predicates_choose_files(run: Run) -> None:
+    def inputs(*flags: str) -> int:
+        result = run("--table", "lake.db.t", "--dry-run", "--force", *flags)
+        assert result.exit_code == 0, result.output
+        return int(json.loads(result.stdout)["input_files"])
+
+    assert inputs("--partition", "id = 0", "--partition", "id = 1") == 2
+    assert inputs("--where", "id < 3", "--partition", "id > 0") == 3
+
+
+def test_what_was_asked_reaches_the_run_and_its_outcome_the_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def compact(_: Neve, table: str, *, request: Any) -> Any:
+        asked.append((table, request.tier, request.kernel, request.partitions, request.branch, request.force))
+        return make_record(outcome=RunOutcome.PARTLY_DONE)
+
+    monkeypatch.setattr(Neve, "compact", compact)
+    flags = ["--tier", "minor", "--kernel", "copy", "--partition", "day=2025-*", "--branch", "audit", "--force"]
+    result = run("--table", "lake.db.t", *flags)
+    assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (3, "partly-done")
+    assert asked == [("lake.db.t", "minor", "copy", ("day=2025-*",), "audit", True)]
+
+
+def test_a_warehouse_means_nothing_to_a_submitted_job(run: Run) -> None:
+    result = run("--table", "lake.db.t", "--warehouse", "elsewhere")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["message"] == (
+        "Cannot open elsewhere in the caller's session: it has catalogs of its own"
+    )

@@ -1,0 +1,174 @@
+"""Choosing files by a predicate, working on a branch, and taking a run back, on real Iceberg."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neve.compose import Neve
+from neve.core.marker import Marker
+from neve.core.plan_words import Tier
+from neve.core.record import RunOutcome
+from neve.errors import BadRequestError, LeaseHeldError
+from neve.flow.plan import Request
+from neve.settings import load_settings
+from tests.spark.rewriting import Bench
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL = Request(tier=Tier.FULL, force=True)
+NUMBERS = count()
+
+
+@pytest.fixture
+def neve(shelf: Bench, spark: SparkSession, warehouse: Path, tmp_path: Path) -> Any:  # noqa: ARG001 - makes the warehouse
+    """Neve at the tests' own warehouse and in their own session."""
+    loaded = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
+    with Neve.open(loaded, warehouse=str(warehouse), environ={}) as opened:
+        opened._place.__dict__["spark"] = spark
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shelf(spark: SparkSession, warehouse: Path) -> Bench:
+    """A table that no test changes."""
+    return six_files(spark, warehouse)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, warehouse: Path) -> Bench:
+    """A table of the test's own."""
+    return six_files(spark, warehouse)
+
+
+def six_files(spark: SparkSession, warehouse: Path) -> Bench:
+    """Two days, three appends each; ids from 0 to 59."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS local.chosen")
+    made = Bench(spark, warehouse, "chosen", f"t{next(NUMBERS)}")
+    made.sql("CREATE TABLE {} (id BIGINT, day DATE, word STRING) USING iceberg PARTITIONED BY (day)")
+    for i in range(6):
+        day = "current_date()" if i % 2 else "DATE '2024-02-29'"
+        made.sql(f"INSERT INTO {{}} SELECT id, {day}, 'w' || id FROM range({10 * i}, {10 * i + 10}, 1, 1)")
+    return made
+
+
+def chosen(neve: Neve, bench: Bench, where: str) -> set[str]:
+    planned = neve.plan(f"{bench.namespace}.{bench.name}", request=replace(ALL, where=where))
+    return {path for group in planned.groups for path in planned.paths(group)}
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("day = DATE '2024-02-29'", 3),
+        ("day >= current_date() - INTERVAL 7 DAYS", 3),
+        ("day < date_sub(now(), 30)", 3),
+        ("id BETWEEN 12 AND 25", 2),
+        ("id >= 40 AND day = DATE '2024-02-29'", 1),
+        ("word IN ('w5', 'w55')", 2),
+        ("id > 1000", 0),
+        ("1 = 1", 6),
+    ],
+)
+def test_a_predicate_chooses_the_files_that_may_hold_such_rows(neve: Neve, shelf: Bench, where: str, files: int) -> None:
+    assert len(chosen(neve, shelf, where)) == files
+
+
+def test_only_chosen_files_are_rewritten_and_deletes_on_them_are_applied_whatever_the_predicate_says(
+    neve: Neve, bench: Bench
+) -> None:
+    bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    bench.sql(
+        "DELETE FROM {} WHERE id IN (3, 41)"
+    )  # rows that the predicate leaves out, in a file that it chooses and in another
+    before, files = bench.ids(), bench.paths()
+    record = neve.compact(f"chosen.{bench.name}", request=replace(ALL, where="id BETWEEN 0 AND 2 OR id BETWEEN 20 AND 22"))
+    assert (record.outcome, record.files_compacted) == (RunOutcome.DONE, 2)
+    assert len(files - bench.paths()) == 2
+    assert bench.ids() == before == [i for i in range(60) if i not in (3, 41)]
+    assert len(bench.duckdb()) == 58
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nope = 1", "Cannot choose files by 'nope = 1': .*nope"),
+        ("id >", "Cannot choose files by 'id >': "),
+        ("length(word) = 3", r"Cannot choose files by 'length\(word\) = 3': "),
+    ],
+)
+def test_a_predicate_that_chooses_no_files_is_refused_in_words(neve: Neve, shelf: Bench, where: str, message: str) -> None:
+    with pytest.raises(BadRequestError, match=message):
+        chosen(neve, shelf, where)
+
+
+def test_a_branch_is_compacted_and_main_stays_untouched(neve: Neve, bench: Bench) -> None:
+    bench.sql("ALTER TABLE {} CREATE BRANCH audit")
+    bench.sql(f"INSERT INTO {bench.sql_name}.branch_audit SELECT id, DATE '2024-02-29', 'x' FROM range(100, 103, 1, 1)")
+    head, files = bench.load().current_snapshot(), bench.paths()
+    assert head is not None
+    record = neve.compact(f"chosen.{bench.name}", request=replace(ALL, branch="audit"))
+    assert (record.outcome, record.files_compacted, record.branch) == (RunOutcome.DONE, 7, "audit")
+    assert bench.paths() == files
+    table = bench.load()
+    assert table.current_snapshot() == head
+    assert table.metadata.refs["audit"].snapshot_id == record.snapshots[-1]
+    on_branch = table.scan(snapshot_id=record.snapshots[-1])
+    assert sorted(on_branch.to_arrow().column("id").to_pylist()) == [*range(60), 100, 101, 102]
+    assert len(list(on_branch.plan_files())) == 2
+    assert record.after is not None
+    assert record.after.data_files == 2
+
+
+def test_a_branch_that_is_not_there_is_named_with_those_that_are(neve: Neve, shelf: Bench) -> None:
+    with pytest.raises(BadRequestError, match="Cannot find branch audti: the table has main"):
+        neve.plan(f"chosen.{shelf.name}", request=replace(ALL, branch="audti"))
+
+
+def test_a_run_is_taken_back_unless_somebody_wrote_since(neve: Neve, bench: Bench) -> None:
+    table, files, before = f"chosen.{bench.name}", bench.paths(), bench.ids()
+    record = neve.compact(table, request=ALL)
+    assert bench.paths() != files
+    done = neve.roll_back(record.run_id[:8])
+    assert (done.from_snapshot, done.to_snapshot) == (record.snapshots[-1], record.snapshot_before)
+    assert (bench.paths(), bench.ids()) == (files, before)
+    assert len(bench.duckdb()) == 60
+
+    again = neve.compact(table, request=ALL)
+    bench.sql("INSERT INTO {} VALUES (1000, current_date(), 'late')")
+    with pytest.raises(BadRequestError, match="1 commits of others came after it and would be lost"):
+        neve.roll_back(again.run_id)
+    assert bench.ids() == [*before, 1000]
+    assert [(run.kind, run.outcome) for run in neve.runs(table)] == [
+        ("compact", "done"),
+        ("rollback", "done"),
+        ("compact", "done"),
+    ]
+
+
+def test_the_mark_of_another_host_keeps_a_run_off_and_is_gone_after_our_own(neve: Neve, bench: Bench) -> None:
+    table = f"chosen.{bench.name}"
+    mark = Marker(run_id="theirs", owner="otherhost:7", until_ms=99999999999999).text
+    bench.spark.sql(f"ALTER TABLE {bench.sql_name} SET TBLPROPERTIES ('neve.lease' = '{mark}')")
+    with pytest.raises(LeaseHeldError, match=r"run theirs \(otherhost:7\) is at work on it"):
+        neve.compact(table, request=ALL)
+    assert len(bench.paths()) == 6
+    bench.sql("ALTER TABLE {} UNSET TBLPROPERTIES ('neve.lease')")
+    assert neve.compact(table, request=ALL).outcome is RunOutcome.DONE
+    assert "neve.lease" not in bench.load().properties
+
+
+def test_the_record_tells_the_table_before_and_after_in_ten_numbers(neve: Neve, bench: Bench) -> None:
+    record = neve.compact(f"chosen.{bench.name}", request=ALL)
+    assert record.stats is not None
+    assert (record.stats.files_before, record.stats.files_after, record.stats.files_compacted) == (6, 2, 6)
+    assert record.before is not None
+    assert record.after is not None
+    assert record.after.health >= record.before.health
+    kept = neve.run(record.run_id).record
+    assert kept["stats"] == record.stats.model_dump()

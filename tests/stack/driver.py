@@ -1,0 +1,155 @@
+"""Neve with a Spark of its own in another process, spoken to in lines of JSON: tests of this folder steer it and read past it.
+
+Spark allows one session per process, and that of the tests is taken (tests/spark). `Driver` is the near side, `main` the far
+one. A call that fails answers with what was raised; a process that dies unasked is an error of the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from stack.endpoints import RestEndpoint, S3Endpoint
+
+
+def write_settings(directory: Path, *, rest: RestEndpoint, s3: S3Endpoint, catalog_url: str, storage_url: str) -> Path:
+    """A neve.yaml whose catalog `lake` is reached at these addresses."""
+    keys = {"access-key-id": s3.access_key, "secret-access-key": "${env:TEST_SECRET}"}
+    storage = {"s3": {"endpoint": storage_url, "region": s3.region, "path-style-access": True, **keys}}
+    lake = {"type": "rest", "uri": catalog_url, "warehouse": rest.warehouse, "storage": storage}
+    state = {"url": f"sqlite:///{directory / 'state.db'}"}
+    spark = {"master": "local[2]", "driver-memory": "1 GB"}
+    file = directory / "neve.yaml"
+    file.write_text(yaml.safe_dump({"catalogs": {"lake": lake}, "spark": spark, "state": state, "cache": {"enabled": False}}))
+    return file
+
+
+class DriverDiedError(Exception):
+    """The other process has ended."""
+
+
+class Driver:
+    """The near side: one call at a time."""
+
+    def __init__(self, settings: Path, s3: S3Endpoint, environ: Mapping[str, str] | None = None) -> None:
+        kept = {name: value for name, value in os.environ.items() if name not in ("NEVE_STATE__URL", "NEVE_CACHE__DIRECTORY")}
+        environ = {**kept, "TEST_SECRET": s3.secret_key, **(environ or {})}
+        command = [sys.executable, "-m", "tests.stack.driver", str(settings)]
+        self._log = settings.with_name("driver.log").open("a+b")
+        self._process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets the process end, with its JVM."""
+        if self._process.poll() is None:
+            self._process.communicate()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                pipe.close()
+
+    def ask(self, what: str, **more: Any) -> Any:
+        """The answer to one call; `{"error": ...}` where it failed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise DriverDiedError(f"exit code {self._process.wait()}: {self.log()[-3000:]}")
+        return json.loads(line)
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        """Rows of a statement."""
+        answer = self.ask("sql", statement=statement)
+        assert isinstance(answer, list), answer
+        return answer
+
+    def compact_and_die(self, at: str, **more: Any) -> None:
+        """A compaction whose process is killed before or after it first calls this function, such as `rewrite:after`."""
+        self.ask("die", at=at)
+        with pytest.raises(DriverDiedError, match=f"exit code -{signal.SIGKILL.value}"):
+            self.ask("compact", **more)
+
+    def log(self) -> str:
+        """What the process wrote to stderr so far."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+
+def main(settings: Path) -> None:
+    """Answers calls until stdin ends; each call is a fresh start, but for Spark, which would take longest."""
+    from neve.compose import Neve
+    from neve.settings import load_settings
+
+    # Whatever prints to stdout in this process must not meet the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    loaded = load_settings(file=settings)
+    with Neve.open(loaded) as lasting:
+        for line in sys.stdin:
+            call = json.loads(line)
+            try:
+                with Neve.open(loaded) as neve:
+                    vars(neve._place)["spark"] = lasting.spark
+                    answer = _CALLS[call.pop("do")](neve, **call)
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}", "retryable": getattr(error, "retryable", None)}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+def _sql(neve: Any, statement: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in neve.spark.sql(statement).collect()]
+
+
+def _compact(neve: Any, table: str, kernel: str | None = None) -> Any:
+    from neve.core.plan_words import Kernel
+    from neve.flow.plan import Request
+
+    return neve.compact(table, request=Request(force=True, kernel=Kernel(kernel) if kernel else None)).model_dump(mode="json")
+
+
+def _resume(neve: Any) -> Any:
+    return [neve.resume(run).model_dump(mode="json") for run in neve.unfinished()]
+
+
+def _runs(neve: Any, table: str) -> Any:
+    return [run.record for run in neve.runs(table)]
+
+
+def _die(neve: Any, at: str) -> None:  # noqa: ARG001 - one shape for all
+    from neve.engines.spark.bridge import TableBridge
+    from neve.state import StateStore
+
+    name, _, moment = at.partition(":")
+    owner = next(owner for owner in (StateStore, TableBridge) if hasattr(owner, name))
+    real = getattr(owner, name)
+
+    def dying(*args: Any, **options: Any) -> None:
+        if moment == "after":
+            real(*args, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, dying)
+
+
+_CALLS = {"sql": _sql, "compact": _compact, "resume": _resume, "runs": _runs, "die": _die}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

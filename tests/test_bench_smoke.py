@@ -1,0 +1,119 @@
+"""The benchmarks run to their end on tiny sizes and leave what they promise; what they compute from measurements is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bench.chart_page import Figures, filled
+from bench.scale import Measured, Rate
+from bench.shapes_events import Events
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def left_by(name: str, directory: Path) -> dict[str, Any]:
+    """Runs a benchmark with `--quick`; returns its JSON, after a look at the table on the terminal."""
+    target = directory / f"{name}.json"
+    command = [sys.executable, "-m", f"bench.{name}", "--work", str(directory / "work"), "--json", str(target), "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540, check=False)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    assert done.stdout == Figures(**document["figures"]).text() + "\n"
+    assert all(path.read_text(encoding="utf-8").startswith("<svg ") for path in directory.glob("*.svg"))
+    return document
+
+
+@pytest.mark.slow
+def test_the_memory_benchmark_measures_every_case_with_both_kernels(tmp_path: Path) -> None:
+    document = left_by("memory", tmp_path)
+    cases = [(row["case"], row["kernel"], row["verdict"]) for row in document["rows"]]
+    names = ("events 0.02 GB", "8 MiB x 200", "10 MB strings")
+    assert cases == [(name, kernel, "ok") for name in names for kernel in ("copy", "arrow")]
+    assert (tmp_path / "memory.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_rewrite_benchmark_lets_all_contenders_make_two_files_of_a_tiny_table(tmp_path: Path) -> None:
+    document = left_by("rewrite", tmp_path)
+    made = [(row["table"], row["contender"], [run["output_files"] for run in row["runs"]]) for row in document["rows"]]
+    assert made == [("tiny", name, [2]) for name in ("rewrite_data_files", "copy", "arrow")]
+    for row in document["rows"]:
+        run = row["runs"][0]
+        roles = run["jvm_peak_bytes"] + run["driver_peak_bytes"] + run["workers_peak_bytes"]
+        assert 0 < run["jvm_peak_bytes"] < run["peak_rss_bytes"] <= roles * 1.1
+    assert (tmp_path / "rewrite.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_scale_benchmark_measures_every_kernel_with_one_worker_and_two(tmp_path: Path) -> None:
+    document = left_by("scale", tmp_path)
+    pairs = [(rate["kernel"], rate["workers"]) for rate in document["rates"]]
+    assert pairs == [(kernel, workers) for kernel in ("copy", "arrow", "spark") for workers in (1, 2)]
+    assert document["assumptions"].startswith("Extrapolated from 2 cores")
+    assert (tmp_path / "scale.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.stack
+@pytest.mark.usefixtures("rest")
+def test_the_query_benchmark_counts_fewer_requests_after_a_compaction(tmp_path: Path) -> None:
+    document = left_by("query", tmp_path)
+    rows = {(r["place"], r["reader"], r["query"], r["when"]): r["run"]["requests"] for r in document["rows"]}
+    assert len(rows) == 2 * 2 * 3 * 2
+    assert {asked for (place, *_), asked in rows.items() if place == "local"} == {None}
+    assert rows["s3", "spark", "full scan", "after"] < rows["s3", "spark", "full scan", "before"]
+    assert [(one["files_before"], one["files_after"]) for one in document["compactions"]] == [(20, 10), (20, 10)]
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["query-local.svg", "query-s3.svg"]
+
+
+def measured(*, megabytes: int, wall: float, cpu: float, workers: int = 2) -> Measured:
+    return Measured("copy", workers, "t", megabytes * 10**6, 10, wall, cpu)
+
+
+def test_a_rate_is_what_the_larger_table_took_more_and_a_terabyte_follows_from_it() -> None:
+    rate = Rate.of(measured(megabytes=100, wall=3, cpu=2), measured(megabytes=500, wall=5, cpu=4))
+    assert (rate.whole_mb_per_second, rate.mb_per_second, rate.mb_per_cpu_second) == (100, 200, 200)
+    assert rate.per_core == 100
+    # 1 TB in 600 s are 1,666.7 MB/s.
+    assert rate.cores_for_a_terabyte == 17
+
+
+def test_a_difference_that_noise_ate_gives_no_rate() -> None:
+    rate = Rate.of(measured(megabytes=100, wall=5, cpu=4), measured(megabytes=500, wall=5, cpu=4))
+    assert (rate.mb_per_second, rate.per_core, rate.cores_for_a_terabyte) == (None, None, None)
+
+
+def test_the_rows_of_a_table_do_not_depend_on_how_many_files_hold_them() -> None:
+    cuts = [pa.concat_tables(Events(2_000, files).content(n) for n in range(files)) for files in (10, 20, 200)]
+    assert cuts[0]["id"].to_pylist() == list(range(2_000))
+    assert len(cuts[0]["user_id"].unique()) > 1_900
+    assert cuts[0].equals(cuts[1])
+    assert cuts[0].equals(cuts[2])
+
+
+def test_files_that_would_not_come_out_even_are_refused() -> None:
+    with pytest.raises(ValueError, match="100 rows in 15 files of 10 days do not come out even"):
+        Events(100, 15)
+
+
+def test_figures_are_one_table_on_a_terminal_and_in_a_page() -> None:
+    figures = Figures(["case", "s"], [["long name", "1.5"], ["b", "10.0"]], notes=["Said below."])
+    assert figures.text() == "case          s\nlong name   1.5\nb          10.0\nSaid below."
+    assert figures.markdown() == "| case | s |\n| --- | --: |\n| long name | 1.5 |\n| b | 10.0 |\n\nSaid below.\n"
+
+
+def test_a_page_gets_the_tables_that_there_are_and_keeps_the_rest() -> None:
+    page = "a\n<!-- figures: x -->\nold\n<!-- end -->\nb\n<!-- figures: y -->\nstays\n<!-- end -->\n"
+    once = filled(page, {"x": "new\n"})
+    assert once == "a\n<!-- figures: x -->\nnew\n<!-- end -->\nb\n<!-- figures: y -->\nstays\n<!-- end -->\n"
+    assert filled(once, {"x": "new\n"}) == once
