@@ -111,3 +111,11 @@ def test_reads_table_names(text: str, name: str) -> None:
 def test_refuses_names_that_name_no_table(text: str, reason: str) -> None:
     with pytest.raises(BadRequestError, match=f"Cannot read table name '{text}': {reason}"):
         TableName.parse(text, catalogs=frozenset(), default_catalog="main")
+
+
+@pytest.mark.parametrize("target", [1, 50_000, 64 * 1024, 65_537, 10**9])
+def test_the_histogram_has_an_edge_at_any_target(target: int) -> None:
+    policy = Policy.model_validate({"target-file-size": target, "row-group-min-size": 1})
+    buckets = size_histogram(make_files([{"size_bytes": 1}, {"size_bytes": 10 * target}]), policy)
+    assert target in {bucket.low_bytes for bucket in buckets}
+    assert sum(bucket.files for bucket in buckets) == 2

@@ -118,9 +118,21 @@ def test_what_has_run_out_or_whose_process_is_gone_from_this_machine_holds_nothi
 
 def test_a_living_process_of_this_machine_holds_its_table_even_if_it_is_this_one() -> None:
     table = FakeTable()
-    mark(table, f"{socket.gethostname()}:{os.getpid()}", NOW + 1)
+    mark(table, f"{socket.gethostname()}:{os.getppid()}", NOW + 1)
     with pytest.raises(LeaseHeldError), hold(table):
         pass
+    other = FakeTable()
+    with hold(other, run_id="first"), pytest.raises(LeaseHeldError, match="run first "), hold(other, run_id="second"):
+        pass
+
+
+def test_a_mark_that_this_process_could_not_take_off_does_not_keep_it_off_the_table() -> None:
+    table, rows = FakeTable(), Rows(Lease("before", owner(), 4, NOW + 10**9))
+    mark(table, owner(), NOW + 10**9, run_id="before")
+    with hold(table, rows):
+        found = marked(table)
+        assert found is not None
+        assert found.run_id == "mine"
 
 
 def test_a_resumed_run_takes_its_own_lease_again() -> None:

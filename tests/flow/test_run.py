@@ -11,7 +11,7 @@ from neve.core.journal import JournaledGroup, JournaledRun
 from neve.core.marker import PROPERTY, Marker
 from neve.core.record import GroupState, RunOutcome
 from neve.core.work import WorkResult
-from neve.errors import BadRequestError, CommitUnknownError
+from neve.errors import BadRequestError
 from neve.flow import run as module
 from neve.flow.commit import COMMIT_ID, Committer
 from neve.flow.run import commit_results, compact, resume
@@ -122,10 +122,7 @@ class Interrupted(FakeWriter):
     def rewrite(self, *args: object, **words: object) -> None:
         if self.lands:
             super().rewrite(*args, **words)  # type: ignore[arg-type]
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt as interrupt:
-            raise CommitUnknownError("Cannot tell whether the commit landed: KeyboardInterrupt") from interrupt
+        raise KeyboardInterrupt
 
 
 def test_ctrl_c_during_a_commit_that_landed_is_settled_first_and_then_stops_the_run() -> None:

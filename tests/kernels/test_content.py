@@ -38,7 +38,7 @@ def of_values(values: Any, kind: pa.DataType | None = None) -> Fingerprint:
 def meaning(value: Any) -> Any:
     """What a value is, apart from its form: maps have no order, one NaN is like another."""
     if isinstance(value, dict):
-        return {key: meaning(v) for key, v in value.items()}
+        return {key: meaning(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         found = [meaning(v) for v in value]
         return sorted(found, key=repr) if value and isinstance(value[0], tuple) else found

@@ -171,7 +171,7 @@ def test_files_of_a_sorted_table_stay_sorted_and_say_so_only_if_they_are(kernel:
     (output,) = data_files(table)
     rows = pq.read_table(local(output.file_path)).to_pylist()
     assert [(row["shop"], -row["id"]) for row in rows] == sorted((f"s{i % 3}", -i) for i in range(60))
-    assert output.sort_order_id in (0, table.sort_order().order_id)
+    assert output.sort_order_id == table.sort_order().order_id
 
 
 def test_files_of_a_table_that_is_sorted_no_more_do_not_claim_an_order(bench: Bench) -> None:

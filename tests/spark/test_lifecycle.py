@@ -204,8 +204,8 @@ with small() as spark:
         assert result.returncode == 0, result.stderr
         document = json.loads(result.stdout)
         assert document["failures"] == []
-        assert [compaction["run"]["outcome"] for compaction in document["compactions"]] == ["done", "done"]
-        stream = next(c["stats"] for c in document["compactions"] if c["run"]["table"] == "local.db.stream")
+        assert [compaction["outcome"] for compaction in document["compactions"]] == ["done", "done"]
+        stream = next(c["stats"] for c in document["compactions"] if c["table"] == "local.db.stream")
         assert (stream["files_before"], stream["files_after"]) == (250, 5)
         assert {query["equal"] for compaction in document["compactions"] for query in compaction["queries"]} == {True}
 

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,9 +39,9 @@ class DriverDiedError(Exception):
 class Driver:
     """The near side: one call at a time."""
 
-    def __init__(self, settings: Path, s3: S3Endpoint, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Path, s3: S3Endpoint) -> None:
         kept = {name: value for name, value in os.environ.items() if name not in ("NEVE_STATE__URL", "NEVE_CACHE__DIRECTORY")}
-        environ = {**kept, "TEST_SECRET": s3.secret_key, **(environ or {})}
+        environ = {**kept, "TEST_SECRET": s3.secret_key}
         command = [sys.executable, "-m", "tests.stack.driver", str(settings)]
         self._log = settings.with_name("driver.log").open("a+b")
         self._process = subprocess.Popen(

@@ -139,7 +139,7 @@ def test_every_compaction_ends_committed_and_nothing_is_lost(runs: int, chaos: C
     print(f"CHAOS_SEED={SEED}")
     catalog, storage = proxies
     commit = {"methods": "POST", "path": r"/tables/t$", "times": 1}
-    lost = [catalog.faults.add(drop_answer(skip=1, **commit)), catalog.faults.add(answer(503, skip=3, **commit))]
+    lost = [catalog.faults.add(drop_answer(skip=1, **commit)), catalog.faults.add(answer(503, skip=4, **commit))]
     for proxy, faults in ((catalog, CATALOG), (storage, STORAGE)):
         for fault in faults:
             proxy.faults.add(fault)

@@ -13,7 +13,8 @@ from neve.core.units import KIB
 def size_histogram(files: FileColumns, policy: Policy) -> tuple[SizeBucket, ...]:
     """Data files by size, from the smallest present to the largest or the target, whichever is further."""
     target = policy.target_file_size_bytes
-    edges = sorted({64 * KIB, *(target // 4**k for k in range(6) if target // 4**k > 64 * KIB), 2 * target, 8 * target})
+    around = {target // 4**k for k in range(1, 6) if target // 4**k > 64 * KIB} | {target, 2 * target, 8 * target}
+    edges = sorted({64 * KIB} | around)
     sizes = files.column("size_bytes")[files.column("content") == DATA]
     slots = np.searchsorted(np.array(edges), sizes, side="right")
     counts = np.bincount(slots, minlength=len(edges) + 1)

@@ -77,7 +77,7 @@ class LiveFile:
 
 
 def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, ColumnMetrics]) -> DataFile:
-    """The description of a new file beside `model`, with these metrics. It is not recorded as sorted."""
+    """The description of a new file beside `model`, with these metrics; recorded as sorted only if its writer sorted it."""
     kept: DataFile = {
         key: model.data_file[key] for key in ("spec-id", "content", "file-format", "partition") if key in model.data_file
     }
@@ -87,7 +87,7 @@ def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, C
         "file-size-in-bytes": output.size_bytes,
         "record-count": output.records,
         "split-offsets": list(output.split_offsets),
-        "sort-order-id": 0,
+        "sort-order-id": output.sort_order_id,
     }
     for name, key in (_COUNTS | _BOUNDS).items():
         found = {i: value for i, column in sorted(metrics.items()) if (value := getattr(column, name)) is not None}

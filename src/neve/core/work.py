@@ -112,6 +112,7 @@ class OutputFile(Frozen):
     records: int
     row_groups: int
     split_offsets: tuple[int, ...]
+    sort_order_id: int = 0
     metrics: dict[int, Metrics]
 
 

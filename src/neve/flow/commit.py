@@ -207,8 +207,10 @@ class Committer:
         except CommitConflictError as error:
             return True, str(error)
         except CommitUnknownError as error:
-            self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
             return False, str(error)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return False, "interrupted while the commit was under way"
         return False, "the commit answered, but is not to be found"
 
     def _live(self, head: int | None) -> Mapping[str, LiveFile]:

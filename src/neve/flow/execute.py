@@ -45,10 +45,18 @@ def work_orders(
                 table_schema=schema,
                 name_mapping=mapping,
                 output_prefix=writer.data_location(files[0], name),
-                write=settings,
+                write=_cut_evenly(settings, group),
             )
         )
     return orders
+
+
+def _cut_evenly(settings: WriteSettings, group: Group) -> WriteSettings:
+    """A group that is cut becomes files of equal size; a tenth more lets the last one take what is left over."""
+    if group.outputs <= 1:
+        return settings
+    share = group.input_bytes * 11 // (10 * group.outputs)
+    return settings.model_copy(update={"target_bytes": min(settings.target_bytes, share)})
 
 
 def _input(file: LiveFile, constants: Sequence[tuple[int, int]]) -> InputFile:

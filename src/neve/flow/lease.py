@@ -52,16 +52,20 @@ def leased(
 ) -> Iterator[None]:
     """Holds the table for a run, and renews that while the block lasts. Raises LeaseHeldError if another run holds it."""
     held = _Held(table, table_uuid, run_id, leases, writer, clock)
-    held.take()
-    stop = threading.Event()
-    renewing = threading.Thread(target=held.renew_until, args=(stop,), name="neve-lease", daemon=True)
-    renewing.start()
+    _at_work.add(run_id)
     try:
-        yield
+        held.take()
+        stop = threading.Event()
+        renewing = threading.Thread(target=held.renew_until, args=(stop,), name="neve-lease", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            renewing.join()
+            held.give_back()
     finally:
-        stop.set()
-        renewing.join()
-        held.give_back()
+        _at_work.discard(run_id)
 
 
 class _Held:
@@ -86,7 +90,7 @@ class _Held:
         now = self._clock.now_ms()
         words = {"run_id": self._run_id, "owner": owner(), "now_ms": now, "until_ms": now + LEASE_MS}
         lease = leases.take_lease(self._uuid, **words)  # type: ignore[arg-type]
-        if lease.run_id != self._run_id and _is_gone(lease.owner):
+        if lease.run_id != self._run_id and _is_gone(lease.owner, lease.run_id):
             leases.release_lease(self._uuid, lease.run_id, lease.token)
             lease = leases.take_lease(self._uuid, **words)  # type: ignore[arg-type]
         if lease.run_id != self._run_id:
@@ -99,7 +103,7 @@ class _Held:
             found = self._writer.properties().get(PROPERTY)
             other = Marker.of({PROPERTY: found or ""})
             now = self._clock.now_ms()
-            if other is not None and other.bars(self._run_id, now) and not _is_gone(other.owner):
+            if other is not None and other.bars(self._run_id, now) and not _is_gone(other.owner, other.run_id):
                 raise _held_by(self._table, other.run_id, other.owner, other.until_ms)
             mine = Marker(run_id=self._run_id, owner=owner(), until_ms=now + MARKER_MS)
             if self._writer.swap_property(PROPERTY, found, mine.text):
@@ -139,10 +143,16 @@ class _Held:
             self._leases.release_lease(self._uuid, self._run_id, self._token)
 
 
-def _is_gone(owner: str) -> bool:
-    """Whether the owner certainly runs no more: a process of this machine that is not there, or this one under an older run."""
+_at_work: set[str] = set()
+"""The runs of this process; a mark of any other run of it was left behind by a catalog that did not answer."""
+
+
+def _is_gone(owner: str, run_id: str) -> bool:
+    """Whether the holder certainly works no more: its process of this machine is not there, or is this one and done with it."""
     host, _, pid = owner.rpartition(":")
-    return host == socket.gethostname() and pid.isdigit() and not _runs(int(pid))
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    return run_id not in _at_work if int(pid) == os.getpid() else not _runs(int(pid))
 
 
 def _held_by(table: str, run_id: str, owner: str, until_ms: int) -> LeaseHeldError:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.core.cost import Rates, predict
-from neve.core.files import DATA, EQUALITY_DELETES, FileColumns
+from neve.core.deletes import may_have_deletes
+from neve.core.files import FileColumns
 from neve.core.groups import TIERS, Groups
 from neve.core.kernels import REASONS, GroupTraits, choose_kernels
 from neve.core.model import MAIN, TableState
@@ -109,7 +110,9 @@ class _Planner:
         self.state, self.files, self.policy, self.request, self.now_ms = state, files, policy, request, now_ms
         self.by_partition = partition_columns(files, policy, state.snapshots, memory.compacted)
         row_groups, _ = row_groups_by_file(files, memory.row_groups, footers)
-        self.marked = Files(files, estimated(files, row_groups, footers), self._has_deletes())
+        unpartitioned = {spec.spec_id for spec in state.specs if not spec.fields}
+        deletes = may_have_deletes(files, unpartitioned_specs=unpartitioned, ours=memory.row_groups)
+        self.marked = Files(files, estimated(files, row_groups, footers), deletes)
         self.scores = self.by_partition.scores(now_ms)
         self._small_group_files = self._count(SMALL_GROUPS.marks(self.marked, policy) & self.marked.is_data)
         self._large_files = self._count(LARGE.marks(self.marked, policy) & self.marked.is_data)
@@ -127,18 +130,6 @@ class _Planner:
     def _count(self, weights: Column) -> Column:
         counts: Column = np.bincount(self.files.column("partition"), weights=weights, minlength=len(self.files.partitions))
         return counts
-
-    def _has_deletes(self) -> Mask:
-        """Files in a partition that has deletes, and all where an equality delete is global: rather too many than too few."""
-        content, partition = self.files.column("content"), self.files.column("partition")
-        dirty = np.zeros(len(self.files.partitions), dtype=bool)
-        dirty[partition[content != DATA]] = True
-        unpartitioned = {spec.spec_id for spec in self.state.specs if not spec.fields}
-        homes = np.unique(partition[content == EQUALITY_DELETES]).tolist()
-        if any(self.files.partitions[i].spec_id in unpartitioned for i in homes):
-            dirty[:] = True
-        mask: Mask = dirty[partition]
-        return mask
 
     def _choose(self, partition: int) -> Choice:
         columns, policy = self.by_partition, self.policy

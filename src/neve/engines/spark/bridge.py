@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.model import MAIN, TableName
-from neve.engines.spark.outcome import committing, reading
-from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError
+from neve.engines.spark.outcome import committing, patiently
+from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError, CommitUnknownError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,16 +41,19 @@ class TableBridge:
         self.jvm: Any = spark._jvm
         self._quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
-        self.table: Any = self._java("spark.Spark3Util").loadIcebergTable(spark._jsparkSession, self._quoted)
-        self.table.refresh()
+        self.table: Any = patiently(f"load {name}", self._loaded)
         self._specs: dict[int, tuple[Any, bool]] = {}
         self._planned: tuple[int, Any, dict[str, int]] | None = None
         """The tasks of the last scan with statistics, or for Spark's kernel, and where each file stands in them."""
 
     def refresh(self) -> None:
         """Loads the newest metadata."""
-        with reading("refresh the table"):
-            self.table.refresh()
+        patiently("refresh the table", self.table.refresh)
+
+    def _loaded(self) -> Any:
+        table = self._java("spark.Spark3Util").loadIcebergTable(self._spark._jsparkSession, self._quoted)
+        table.refresh()
+        return table
 
     def head(self, branch: str = MAIN) -> int | None:
         """The branch's snapshot."""
@@ -110,8 +114,7 @@ class TableBridge:
             return []
         scan = self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals()
         scan = scan.includeColumnStats() if statistics else scan
-        with reading(f"plan snapshot {snapshot_id}"):
-            tasks = self._lists.newArrayList(scan.planFiles())
+        tasks = self._tasks_of(snapshot_id, scan)
         found: list[LiveFile] = []
         size = int(tasks.size())
         for start in range(0, size, CHUNK):
@@ -124,7 +127,7 @@ class TableBridge:
     def scan_tasks(self, snapshot_id: int, paths: Iterable[str]) -> Any:
         """A Java list of these files' scan tasks as Iceberg planned them: sequence numbers, which JSON drops, included."""
         if self._planned is None or self._planned[0] != snapshot_id:
-            tasks = self._lists.newArrayList(self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
+            tasks = self._tasks_of(snapshot_id, self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals())
             self._planned = (snapshot_id, tasks, {task.file().location(): i for i, task in enumerate(tasks)})
         _, tasks, index = self._planned
         chosen = self._lists.newArrayList()
@@ -173,15 +176,19 @@ class TableBridge:
 
     def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
         """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
+        sent = False
         for _ in range(_SWAPS):
-            with reading("read the table's properties"):
-                base = self.table.operations().refresh()
+            base = patiently("read the table's properties", self.table.operations().refresh)
             properties = self.jvm.java.util.HashMap(base.properties())
+            if properties.get(key) == value and sent:
+                return True  # the answer was lost, not the change
             if properties.get(key) != expected:
                 return False
             properties.remove(key) if value is None else properties.put(key, value)
-            if self._swapped(base, base.replaceProperties(properties)):
-                return True
+            sent = True
+            with suppress(CommitUnknownError):
+                if self._swapped(base, base.replaceProperties(properties)):
+                    return True
         raise CatalogUnreachableError(f"Cannot set property {key}: others changed the table {_SWAPS} times meanwhile")
 
     def _swapped(self, base: Any, changed: Any) -> bool:
@@ -202,9 +209,11 @@ class TableBridge:
     def matching(self, snapshot_id: int, where: str) -> set[str]:
         """The data files that may hold rows for which a Spark SQL predicate is true."""
         filtered = self.table.newScan().useSnapshot(snapshot_id).filter(self._expression(where)).ignoreResiduals()
-        with reading(f"plan snapshot {snapshot_id}"):
-            tasks = self._lists.newArrayList(filtered.planFiles())
-        return {str(task.file().location()) for task in tasks}
+        return {str(task.file().location()) for task in self._tasks_of(snapshot_id, filtered)}
+
+    def _tasks_of(self, snapshot_id: int, scan: Any) -> Any:
+        """A Java list of a scan's tasks."""
+        return patiently(f"plan snapshot {snapshot_id}", lambda: self._lists.newArrayList(scan.planFiles()))
 
     def _expression(self, where: str) -> Any:
         """Iceberg's expression for a predicate; Spark resolves names, folds relative dates and casts."""
@@ -234,8 +243,8 @@ class TableBridge:
 
     def _removed_deletes(self, snapshot: Any) -> dict[DeleteKey, int]:
         """The delete files that a snapshot removed, with their sequence numbers."""
-        with reading(f"read what snapshot {snapshot.snapshotId()} removed"):
-            removed = list(snapshot.removedDeleteFiles(self.table.io()))
+        purpose = f"read what snapshot {snapshot.snapshotId()} removed"
+        removed = patiently(purpose, lambda: list(snapshot.removedDeleteFiles(self.table.io())))
         return {(str(file.location()), int(file.contentOffset() or 0)): int(file.dataSequenceNumber() or 0) for file in removed}
 
     def _task(self, model: LiveFile) -> Any:

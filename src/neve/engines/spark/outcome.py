@@ -6,12 +6,19 @@ looks at the table before it removes a file. Everything else (a lost answer, a 5
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from neve.errors import AccessDeniedError, CatalogUnreachableError, CommitConflictError, CommitUnknownError, TableNotFoundError
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_WAITS = (0.1, 0.5, 2.0)
 _DEFINITE = "org.apache.iceberg.exceptions.CleanableFailure"
 _UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 
@@ -25,6 +32,8 @@ def committing() -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         raise _sorted_out(error.java_exception) from error
+    except KeyboardInterrupt:
+        raise  # Java goes on: whoever committed finds out what became of it
     except BaseException as error:
         raise CommitUnknownError(f"Cannot tell whether the commit landed: {type(error).__name__}: {error}") from error
 
@@ -49,6 +58,19 @@ def reading(purpose: str) -> Iterator[None]:
         raise kind(f"Cannot {purpose}: {_reason(error.java_exception)}") from error
     except (Py4JError, OSError) as error:
         raise CatalogUnreachableError(f"Cannot {purpose}: {type(error).__name__}: {error}") from error
+
+
+def patiently(purpose: str, look: Callable[[], T]) -> T:
+    """What `look` finds. Looking can be repeated, and Iceberg's own clients give up on an answer that broke off."""
+    for seconds in _WAITS:
+        try:
+            with reading(purpose):
+                return look()
+        except CatalogUnreachableError as error:
+            log.warning("tried again in %s s: %s", seconds, error)
+            time.sleep(seconds)
+    with reading(purpose):
+        return look()
 
 
 def _reason(java: Any) -> str:

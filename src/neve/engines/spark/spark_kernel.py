@@ -79,5 +79,6 @@ def _output(file: LiveFile) -> OutputFile:
         records=file.records,
         row_groups=max(1, len(offsets)),
         split_offsets=offsets,
+        sort_order_id=int(file.data_file.get("sort-order-id") or 0),
         metrics={i: Metrics.of(metrics) for i, metrics in file.metrics.items()},
     )
