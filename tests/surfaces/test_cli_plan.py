@@ -132,3 +132,15 @@ def test_another_command_is_told_for_the_same_place() -> None:
     assert again(shared, "inspect", "db.t") == (
         "neve inspect db.t --config 'my conf.yaml' --profile prod --warehouse w --catalog lake"
     )
+
+
+def test_prices_follow_the_settings(neve: Any, warehouse: Path) -> None:
+    def price(*settings: str) -> dict[str, float]:
+        result = neve("plan", "db.floats", "--warehouse", str(warehouse), "--force", "--json", *settings)
+        return dict(json.loads(result.stdout)["price"])
+
+    plain = price()
+    dear = price("--set", "cost.core-hour=0", "--set", "cost.thousand-reads=0", "--set", "cost.thousand-writes=1000")
+    assert plain["money"] > 0
+    assert dear["money"] == pytest.approx(2.0)  # one output, two requests to write it
+    assert price("--set", "cost.arrow-throughput=1 B")["core_seconds"] > 1000 * plain["core_seconds"]

@@ -12,9 +12,11 @@ from uuid import uuid4
 from neve.compose.looking import Looking
 from neve.compose.place import Place
 from neve.core.depth import Depth
+from neve.core.plan_words import Kernel
 from neve.errors import BadRequestError, CommitIncidentError, NeveError
 
 if TYPE_CHECKING:
+    from neve.core.cost import Rates
     from neve.core.journal import JournaledRun
     from neve.core.model import PartitionSpec, TableState
     from neve.core.plan import Plan
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from neve.flow.rollback import RolledBack
     from neve.flow.tools import Tools
     from neve.ports import Clock, ContentVerifier, Progress, TableReader, TableWriter
+    from neve.settings import CostSettings
     from neve.state import StateStore
     from neve.state.rows import Run
 
@@ -43,7 +46,7 @@ class Rewriting:
         """What a run would do, and the state that it was planned from."""
         from neve.flow import inspect, plan
 
-        request = request or plan.Request()
+        request = replace(request or plan.Request(), rates=_rates(self._place.settings.cost))
         reader = self._looking.reader(table, request.branch)
         state = inspect.read(reader, Depth.FILES, progress)
         policy, memory = self._looking.policy(state), self._looking.memory(state)
@@ -224,3 +227,19 @@ class Rewriting:
         if record.incident is not None:
             raise CommitIncidentError(record.incident)
         return record
+
+
+def _rates(cost: CostSettings) -> Rates:
+    """The settings' table as the plan takes it."""
+    from neve.core.cost import Rates
+
+    rates = Rates()
+    speeds = {Kernel.COPY: cost.copy_throughput, Kernel.ARROW: cost.arrow_throughput, Kernel.SPARK: cost.spark_throughput}
+    return rates.model_copy(
+        update={
+            **{f"{kernel}_kernel": rates.of(kernel).model_copy(update={"bytes_per_second": s}) for kernel, s in speeds.items()},
+            "core_hour": cost.core_hour,
+            "thousand_reads": cost.thousand_reads,
+            "thousand_writes": cost.thousand_writes,
+        }
+    )

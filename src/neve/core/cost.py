@@ -4,7 +4,7 @@
     requests     = inputs x reads per file + outputs x writes per file
     money        = core seconds x price of a core second + requests by kind
 
-The table comes from the settings; measured runs will refine it later. Called by `flow.plan`; pure.
+The table comes from the settings (`cost`); measured runs will refine it later. Called by `flow.plan`; pure.
 """
 
 from __future__ import annotations

@@ -4,7 +4,15 @@ from neve.settings.catalog import CatalogSettings, CatalogType, StorageSettings
 from neve.settings.effective import Loaded
 from neve.settings.explain import Row
 from neve.settings.load import load_settings, shipped_profiles
-from neve.settings.model import CacheSettings, InspectSettings, LogSettings, Settings, SparkSettings, StateSettings
+from neve.settings.model import (
+    CacheSettings,
+    CostSettings,
+    InspectSettings,
+    LogSettings,
+    Settings,
+    SparkSettings,
+    StateSettings,
+)
 from neve.settings.origins import Origin, OriginKind
 from neve.settings.secrets import Secret, Text
 
@@ -12,6 +20,7 @@ __all__ = [
     "CacheSettings",
     "CatalogSettings",
     "CatalogType",
+    "CostSettings",
     "InspectSettings",
     "Loaded",
     "LogSettings",

@@ -91,6 +91,17 @@ class InspectSettings(Section):
     )
 
 
+class CostSettings(Section):
+    """What predictions go by: how fast one core works, and what things cost, in whatever currency."""
+
+    copy_throughput: Bytes = Field(400 * MIB, description="What a core copies in a second.", gt=0)
+    arrow_throughput: Bytes = Field(40 * MIB, description="What a core re-encodes in a second.", gt=0)
+    spark_throughput: Bytes = Field(12 * MIB, description="What a core rewrites in a second through Spark.", gt=0)
+    core_hour: float = Field(0.05, description="Price of a core for an hour.", ge=0)
+    thousand_reads: float = Field(0.0004, description="Price of a thousand requests that read.", ge=0)
+    thousand_writes: float = Field(0.005, description="Price of a thousand requests that write or list.", ge=0)
+
+
 class LogSettings(Section):
     """What goes to standard error."""
 
@@ -112,6 +123,7 @@ class Settings(Section):
     state: StateSettings = StateSettings()
     cache: CacheSettings = CacheSettings()
     inspect: InspectSettings = InspectSettings()
+    cost: CostSettings = CostSettings()
     log: LogSettings = LogSettings()
     profile: str | None = Field(None, description="The profile laid over this file, such as dev, staging or prod.")
     profiles: dict[str, dict[str, Any]] = Field(default={}, description="Named overrides of all of the above.")

@@ -157,7 +157,7 @@ def run_task(payload: tuple[str, Mapping[str, str]]) -> Answer:
 
 
 def _carry_out(text: str, properties: Mapping[str, str]) -> tuple[str, str]:
-    """What may pass is tried again here: a local Spark tries a task only once, and a task that raises takes its wave along."""
+    """What may pass is tried again here: a task that raises until Spark gives up takes its whole wave along."""
     from neve.kernels.orders import OrderFailedError, run_order
     from neve.storage import Storage
 
