@@ -80,7 +80,7 @@ def test_a_table_on_s3_is_compacted_with_at_most_three_requests_per_input_file(
     inputs = {task.file.file_path for task in load_catalog("lake", **rest.properties()).load_table(table).scan().plan_files()}
     storage.faults.add(delay(0.02))
     answered = compact(table, rest=rest, s3=s3, url=storage.url, directory=tmp_path, kernel=kernel)
-    assert answered["run"]["kernels"] == {kernel: 1}
+    assert answered["kernels"] == {kernel: 1}
     after = load_catalog("lake", **rest.properties()).load_table(table)
     assert rows(rest, table) == before
     assert len(list(after.scan().plan_files())) == 1
