@@ -25,5 +25,5 @@ if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >"$stamp"
 fi
 
-[ $# -gt 0 ] || set -- -m "not slow" tests/spark
+[ $# -gt 0 ] || set -- -m "not slow and not stack" tests/spark
 exec "$venv/bin/python" -m pytest "$@"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -174,6 +175,16 @@ def test_bounds_lie_within_those_of_the_inputs(
     written = Metrics.of(bounds(kind, *found))
     expected = None if objection is None else f"bounds within inputs: {objection}"
     assert proof(result([(10, {column: written})]), inputs).objection == expected
+
+
+@pytest.mark.parametrize("infinity", [math.inf, -math.inf])
+def test_the_largest_number_bounds_a_column_of_infinities_as_older_pyarrow_has_it(infinity: float) -> None:
+    largest = math.copysign(sys.float_info.max, infinity)
+    inputs = [{3: bounds("double", infinity, infinity, values=10, nulls=0, nans=0)}]
+    low, high = sorted((infinity, largest))
+    assert proof(result([(10, {3: Metrics.of(bounds("double", low, high, values=10, nulls=0, nans=0))})]), inputs).holds
+    beyond = sorted((infinity, largest / 2))
+    assert not proof(result([(10, {3: Metrics.of(bounds("double", *beyond, values=10, nulls=0, nans=0))})]), inputs).holds
 
 
 def test_an_input_of_nulls_alone_bounds_nothing_and_excuses_nothing() -> None:

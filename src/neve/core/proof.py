@@ -7,6 +7,8 @@ there is no way to turn it off.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +17,7 @@ from neve.core.metrics import ColumnMetrics, from_bytes, merge, truncate_lower, 
 from neve.core.model import Frozen
 from neve.core.work import WorkResult
 
+_LARGEST = {"float": (2 - 2.0**-23) * 2.0**127, "double": sys.float_info.max}
 _CUT = frozenset({"string", "binary"})
 """Types whose bounds may be shorter than the values they bound."""
 
@@ -136,14 +139,19 @@ def _is_below(kind: str, found: bytes, least: bytes) -> bool:
     """A text that was cut short comes before the text it was cut from: the least possible is cut to the same length."""
     if kind in _CUT:
         least = truncate_lower(kind, least, _length(kind, found))
-    return bool(from_bytes(kind, found) < from_bytes(kind, least))
+    return bool(from_bytes(kind, found) < _told(kind, from_bytes(kind, least), math.inf))
 
 
 def _is_above(kind: str, found: bytes, most: bytes) -> bool:
     if kind in _CUT:
         cut = truncate_upper(kind, most, _length(kind, found))
         return cut is not None and found > cut
-    return bool(from_bytes(kind, found) > from_bytes(kind, most))
+    return bool(from_bytes(kind, found) > _told(kind, from_bytes(kind, most), -math.inf))
+
+
+def _told(kind: str, bound: Any, infinity: float) -> Any:
+    """Of a column of infinities older pyarrow tells the largest number instead: a wider bound, and not a wrong one."""
+    return math.copysign(_LARGEST[kind], infinity) if kind in _LARGEST and bound == infinity else bound
 
 
 def _length(kind: str, bound: bytes) -> int:

@@ -187,10 +187,16 @@ class SparkEngine:
         return outcome
 
     def _on_spark(self, order: WorkOrder, refusals: tuple[str, ...]) -> Outcome:
-        try:
-            return self._kernel.run(order, refusals)
-        except Exception as error:  # Spark's failures come as many types; the group is set aside, the others go on
-            return FailedOrder(group_id=order.group_id, reason=reason_of(error))
+        """A local Spark gives a job up at its first failed task, so that what may pass is tried again here."""
+        for last in (False, False, True):
+            try:
+                return self._kernel.run(order, refusals)
+            except Exception as error:  # Spark's failures come as many types; the group is set aside, the others go on
+                reason = reason_of(error)
+                if last or self._stopping.is_set():
+                    break
+                log.warning("group %s is tried again by Spark: %s", order.group_id, reason)
+        return FailedOrder(group_id=order.group_id, reason=reason)
 
     @cached_property
     def _speculates(self) -> bool:

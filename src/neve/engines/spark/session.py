@@ -7,7 +7,6 @@ block, an error or Ctrl-C; nothing is left in the working directory; secrets do 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
@@ -104,8 +103,7 @@ def session_conf(
         "spark.app.name": app_name,
         "spark.driver.memory": options.driver_memory or machine.driver_memory(machine.memory_bytes()),
         "spark.jars": ",".join(str(path) for path in jar_paths),
-        # A cluster tries a failed task again, a local Spark does so only if it is told to.
-        "spark.master": re.sub(r"^local\[([^,\]]+)\]$", r"local[\1,4]", options.master),
+        "spark.master": options.master,
         "spark.sql.catalogImplementation": "in-memory",  # a Hive one would leave a Derby database behind
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
