@@ -50,7 +50,9 @@ def start(tmp_path: Path, body: str, **environ: str) -> subprocess.Popen[str]:
     """Runs the body in an empty directory, with an empty TMPDIR and a catalog of its own."""
     for name in ("cwd", "tmp", "warehouse"):
         (tmp_path / name).mkdir()
-    source = f"CATALOG = {local_catalog(tmp_path / 'warehouse')!r}\n{_PROLOGUE}\n{body}"
+    # Tests that run in the background have Ctrl-C ignored, and so would this process.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    source = f"{heeding}\nCATALOG = {local_catalog(tmp_path / 'warehouse')!r}\n{_PROLOGUE}\n{body}"
     return subprocess.Popen(
         [sys.executable, "-c", source],
         cwd=tmp_path / "cwd",
