@@ -16,7 +16,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
-from neve.cli.compact import EXIT_CODES, DryRun
+from neve.cli.compact import DryRun, exit_code
 from neve.cli.iceberg_compact import MinSize, Partition, TargetSize, partitions_of, sizes
 from neve.cli.options import KnobCommand
 from neve.cli.output import JsonOutput
@@ -73,7 +73,7 @@ def _carry_out(call: Call, table: str, request: Request, output: JsonOutput, *, 
             return 0
         record = neve.compact(table, request=request)
     output.ended(record, next_steps=())
-    return EXIT_CODES.get(record.outcome.value, 0)
+    return exit_code(record)
 
 
 app = typer.Typer(

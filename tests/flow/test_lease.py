@@ -11,7 +11,7 @@ import pytest
 
 from neve.core.lease import Lease
 from neve.core.marker import PROPERTY, Marker
-from neve.errors import CatalogUnreachableError, LeaseHeldError
+from neve.errors import CatalogUnreachableError, LeaseHeldError, StateError
 from neve.flow import lease as module
 from neve.flow.lease import LEASE_MS, MARKER_MS, leased, owner
 from tests.flow.fakes import FakeTable, FakeWriter
@@ -141,6 +141,27 @@ def test_a_resumed_run_takes_its_own_lease_again() -> None:
     with hold(table, rows):
         assert rows.lease == Lease("mine", owner(), 5, NOW + LEASE_MS)
     assert table.properties == {}
+
+
+def test_a_run_is_taken_up_by_one_process_only() -> None:
+    table = FakeTable()
+    mark(table, f"{socket.gethostname()}:{os.getppid()}", NOW + 1, run_id="mine")
+    with pytest.raises(LeaseHeldError, match="run mine "), hold(table):
+        pass
+    mark(table, gone_process(), NOW + 1, run_id="mine")
+    with hold(table):
+        pass
+    assert table.properties == {}
+
+
+def test_a_store_that_does_not_answer_at_the_end_costs_the_row_and_not_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Rows):
+        def release_lease(self, *_: object) -> None:
+            raise StateError("Cannot write to state store: database is locked")
+
+    with hold(FakeTable(), Broken()):
+        pass
+    assert "the lease on db.t is left behind until it ends by itself" in caplog.text
 
 
 def test_a_mark_that_nobody_can_read_bars_nobody() -> None:

@@ -7,11 +7,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from pyarrow.orc import ORCFile
 
 from neve.compose import Neve
 from neve.core.marker import Marker
-from neve.core.plan_words import Tier
+from neve.core.plan_words import Kernel, Tier
 from neve.core.record import RunOutcome
 from neve.errors import BadRequestError, LeaseHeldError
 from neve.flow.plan import Request
@@ -172,3 +174,24 @@ def test_the_record_tells_the_table_before_and_after_in_ten_numbers(neve: Neve, 
     assert record.after.health >= record.before.health
     kept = neve.run(record.run_id).record
     assert kept["stats"] == record.stats.model_dump()
+
+
+def test_the_codec_of_the_policy_is_parquets_and_files_of_another_format_keep_their_own(neve: Neve, bench: Bench) -> None:
+    by_spark = replace(ALL, kernel=Kernel.SPARK)
+    bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('neve.compression-codec' = 'snappy')")
+    neve.compact(f"chosen.{bench.name}", request=by_spark)
+    codecs = {pq.ParquetFile(path).metadata.row_group(0).column(0).compression for path in map(local, bench.paths())}
+    assert codecs == {"SNAPPY"}
+
+    orc = Bench(bench.spark, bench.warehouse, "chosen", f"t{next(NUMBERS)}")
+    orc.sql("CREATE TABLE {} (id BIGINT) USING iceberg TBLPROPERTIES ('write.format.default' = 'orc')")
+    for i in range(2):
+        orc.sql(f"INSERT INTO {{}} SELECT id FROM range({100 * i}, {100 * i + 100}, 1, 1)")
+    before = {ORCFile(path).compression for path in map(local, orc.paths())}
+    neve.compact(f"chosen.{orc.name}", request=by_spark)
+    assert len(orc.paths()) == 1
+    assert {ORCFile(path).compression for path in map(local, orc.paths())} == before == {"ZLIB"}
+
+
+def local(path: str) -> str:
+    return path.removeprefix("file:")

@@ -15,7 +15,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
-from neve.cli.compact import EXIT_CODES, DryRun
+from neve.cli.compact import DryRun, exit_code
 from neve.cli.options import Shared
 from neve.cli.requests import Strategy, request_of
 from neve.errors import BadRequestError
@@ -158,7 +158,7 @@ def _run(call: Call, table: str, found: NamedCatalog, uri: str, request: Request
         progress("compact", 0, None)
         record = neve.compact(table, request=request, progress=progress)
     call.output.ended(record, next_steps=[f"neve runs show {record.run_id[:8]}"])
-    if code := EXIT_CODES.get(record.outcome.value):
+    if code := exit_code(record):
         raise typer.Exit(code)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.compact import EXIT_CODES
+from neve.cli.compact import exit_code
 from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def resume(
             with call.progress() as progress:
                 record = neve.resume(journalled, progress=progress)
             call.output.run(neve.run(record.run_id))
-            codes.append(EXIT_CODES.get(record.outcome.value, 0))
+            codes.append(exit_code(record))
     if worst := max(codes):
         raise typer.Exit(worst)
 

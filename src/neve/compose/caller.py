@@ -32,6 +32,10 @@ class CallerPlace(Place):
         """What the session itself uses for the table."""
         return self._caller.storage(name)
 
+    def order_storage(self, table: str) -> dict[str, str]:
+        """The same: every order names a table of the session."""
+        return self.storage(self.name(table))
+
     def check_commits(self, name: TableName) -> None:
         """Refuses tables in a catalog where commits could be lost."""
         self._caller.refuse_commits(name)

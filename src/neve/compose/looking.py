@@ -1,4 +1,4 @@
-"""Looking at tables: how they are at the head of a branch or at a snapshot of the past, and whether a run would be worth it."""
+"""Looking at tables: how they are, at the head of a branch or at a snapshot of the past."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from neve.core.model import MAIN, RefKind
 from neve.errors import BadRequestError, NeveError
 
 if TYPE_CHECKING:
-    from neve.core.advice import Advice
     from neve.core.inspection import Inspection
     from neve.core.model import TableState
     from neve.core.policy import Policy
@@ -86,21 +85,3 @@ class Looking:
         except NeveError as error:
             log.warning("the table's condition is not in the record: %s", error)
             return None
-
-    def advise(self, table: str, *, every: int | None) -> Advice:
-        """Whether a compaction is worth it; the files are looked at only after every so many commits, else one catalog call."""
-        from neve.core.advice import advise, is_due, not_looked
-        from neve.flow import inspect, plan
-
-        reader = self.reader(table)
-        state = inspect.read(reader, Depth.SUMMARY)
-        policy = self.policy(state)
-        interval = every or policy.check_interval_writes
-        if not policy.advise:
-            return not_looked(str(state.name), "advise is off")
-        if not is_due(state, interval):
-            return not_looked(str(state.name), f"looked at every {interval} commits")
-        state, now = inspect.read(reader, Depth.FILES), self._clock.now_ms()
-        memory = self.memory(state)
-        looked = inspect.examine(state, policy, now_ms=now, memory=memory)
-        return advise(plan.plan(state, policy, now_ms=now, memory=memory), looked.small_files or 0)

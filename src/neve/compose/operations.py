@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
     from neve.state.rows import Run
-
-log = logging.getLogger(__name__)
 
 _RUNS_SEARCHED = 1_000
 """How far back a run is found by the beginning of its id; a whole id is always found."""
@@ -77,8 +74,9 @@ class Neve:
 
             default, catalogs[default] = open_warehouse(warehouse, create=create_warehouse)
         environ, resources = os.environ if environ is None else environ, ExitStack()
-        place = Place(loaded.settings, catalogs, default, environ=environ, resources=resources)
-        if spark is not None:
+        if spark is None:
+            place = Place(loaded.settings, catalogs, default, environ=environ, resources=resources)
+        else:
             from neve.compose.caller import CallerPlace
 
             place = CallerPlace(loaded.settings, spark, environ=environ, resources=resources)
@@ -101,7 +99,7 @@ class Neve:
 
     def advise(self, table: str, *, every: int | None = None) -> Advice:
         """Whether a compaction is worth it; the files are looked at only after every so many commits, else one catalog call."""
-        return self._looking.advise(table, every=every)
+        return self._rewriting.advise(table, every)
 
     def plan(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> Plan:
         """What a compaction of the table would do, with reasons and prices. Reads metadata only."""
@@ -128,10 +126,7 @@ class Neve:
         from neve.kernels.orders import run_order
         from neve.storage import Storage
 
-        place, catalog = self._place, order.table.partition(".")[0]
-        # An order may come from elsewhere: without a catalog for it, what the machine itself is granted decides.
-        known = catalog in place.described or place.default is not None
-        return run_order(order, Storage(place.storage(place.name(order.table)) if known else {}))
+        return run_order(order, Storage(self._place.order_storage(order.table)))
 
     def commit(self, plan: Plan, results: Sequence[WorkResult], *, progress: Progress | None = None) -> RunRecord:
         """Verifies and commits what orders of this plan wrote."""

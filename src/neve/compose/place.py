@@ -88,6 +88,11 @@ class Place:
         shared = {f"s3.{key.removeprefix('client.')}": value for key, value in properties.items() if key.startswith("client.")}
         return shared | {key: value for key, value in properties.items() if key.startswith(("s3.", "gcs.", "adls.", "hdfs."))}
 
+    def order_storage(self, table: str) -> dict[str, str]:
+        """The same for an order, which may come from elsewhere: without a catalog for it, the machine's own grants decide."""
+        known = table.partition(".")[0] in self.described or self.default is not None
+        return self.storage(self.name(table)) if known else {}
+
     def check_commits(self, name: TableName) -> None:
         """Refuses tables in a catalog where commits could be lost."""
         described = self.described[name.catalog]

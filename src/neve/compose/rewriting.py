@@ -16,6 +16,7 @@ from neve.core.plan_words import Kernel
 from neve.errors import BadRequestError, CommitIncidentError, NeveError
 
 if TYPE_CHECKING:
+    from neve.core.advice import Advice
     from neve.core.cost import Rates
     from neve.core.journal import JournaledRun
     from neve.core.model import PartitionSpec, TableState
@@ -55,6 +56,20 @@ class Rewriting:
         footers = self._footers(reader, state, memory.row_groups)
         now = self._clock.now_ms()
         return state, plan.plan(state, policy, now_ms=now, memory=memory, footers=footers, request=request)
+
+    def advise(self, table: str, every: int | None) -> Advice:
+        """Whether a compaction is worth it: the files are looked at only after every so many commits, else one catalog call."""
+        from neve.core.advice import advise, is_due, not_looked
+
+        state = self._looking.reader(table).state()
+        policy = self._looking.policy(state)
+        interval = every or policy.check_interval_writes
+        if not policy.advise:
+            return not_looked(str(state.name), "advise is off")
+        if not is_due(state, interval):
+            return not_looked(str(state.name), f"looked at every {interval} commits")
+        state, planned = self.plan(table, None, None)
+        return advise(planned, self._looking.examine(state).small_files or 0)
 
     def compact(
         self, table: str, request: Request | None, *, verify: str, probe_query: str | None, progress: Progress | None

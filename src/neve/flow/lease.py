@@ -103,7 +103,7 @@ class _Held:
             found = self._writer.properties().get(PROPERTY)
             other = Marker.of({PROPERTY: found or ""})
             now = self._clock.now_ms()
-            if other is not None and other.bars(self._run_id, now) and not _is_gone(other.owner, other.run_id):
+            if other is not None and self._is_kept_off(other, now):
                 raise _held_by(self._table, other.run_id, other.owner, other.until_ms)
             mine = Marker(run_id=self._run_id, owner=owner(), until_ms=now + MARKER_MS)
             if self._writer.swap_property(PROPERTY, found, mine.text):
@@ -111,6 +111,12 @@ class _Held:
                 return
             self._writer.refresh()
         raise LeaseHeldError(f"Cannot take {self._table}: another run marks it at the same moment", hint="Try again.")
+
+    def _is_kept_off(self, other: Marker, now_ms: int) -> bool:
+        """By another run, or by a living process that has taken up this very run."""
+        if other.run_id == self._run_id:
+            return now_ms < other.until_ms and is_alive(other.owner)
+        return other.bars(self._run_id, now_ms) and not _is_gone(other.owner, other.run_id)
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
@@ -139,8 +145,11 @@ class _Held:
             self._give_row_back()
 
     def _give_row_back(self) -> None:
-        if self._leases is not None and self._token is not None:
-            self._leases.release_lease(self._uuid, self._run_id, self._token)
+        try:
+            if self._leases is not None and self._token is not None:
+                self._leases.release_lease(self._uuid, self._run_id, self._token)
+        except NeveError as error:  # the run is over, and what it did must not be called a failure for this
+            log.warning("the lease on %s is left behind until it ends by itself: %s", self._table, error)
 
 
 _at_work: set[str] = set()

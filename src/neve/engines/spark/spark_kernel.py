@@ -63,7 +63,9 @@ class SparkKernel:
     def _write(self, frame: DataFrame, set_id: str, order: WorkOrder) -> None:
         writer = frame.write.format("iceberg").option("rewritten-file-scan-task-set-id", set_id)
         writer = writer.option("target-file-size-bytes", str(order.write.target_bytes)).option("distribution-mode", "none")
-        writer.option("compression-codec", order.write.codec).mode("append").save(set_id)
+        if self._bridge.properties().get("write.format.default", "parquet") == "parquet":
+            writer = writer.option("compression-codec", order.write.codec)  # an order tells Parquet's; others keep the table's
+        writer.mode("append").save(set_id)
 
 
 def _files(order: WorkOrder) -> int:
