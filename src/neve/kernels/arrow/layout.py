@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from neve.kernels.arrow.naming import NameMapping, assign_ids, children, field_id, has_ids
 
@@ -23,6 +24,13 @@ _PLAIN_STORAGE = (
     if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters
     else {}
 )
+
+
+def footer_of(tail: pa.Buffer) -> pq.FileMetaData:
+    """The footer at the end of these bytes. `ParquetFile` would list the schema's paths as well, which takes longer."""
+    reader = ParquetReader()
+    reader.open(pa.BufferReader(tail))
+    return reader.metadata
 
 
 @dataclass(eq=False)
@@ -37,7 +45,8 @@ class Layout:
 
     def open(self, handle: Any, metadata: pq.FileMetaData, buffer_bytes: int) -> Any:
         """The file, ready to be decoded on the calling thread alone."""
-        return pq.ParquetFile(
+        reader = ParquetReader()
+        reader.open(
             handle,
             metadata=metadata,
             read_dictionary=sorted(self.dictionaries) or None,
@@ -46,6 +55,7 @@ class Layout:
             coerce_int96_timestamp_unit="us",
             **_PLAIN_STORAGE,
         )
+        return reader
 
     def batch_rows(self, group: pq.RowGroupMetaData, batch_bytes: int, cautious_rows: int) -> int:
         """Rows that decode to about this many bytes; few at first where dictionaries may hide long values."""

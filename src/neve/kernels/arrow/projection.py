@@ -51,7 +51,8 @@ class Projection:
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The table's columns of a batch that was read with `fields`."""
-        return [column.build(batch.columns, batch.num_rows) for column in self.columns]
+        arrays = batch.columns  # pyarrow wraps every column anew each time that it is asked
+        return [column.build(arrays, batch.num_rows) for column in self.columns]
 
 
 def project(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.core.units import KIB, MIB
-from neve.kernels.arrow.layout import Layout, Layouts
+from neve.kernels.arrow.layout import Layout, Layouts, footer_of
 from neve.kernels.arrow.model import ArrowInput, RefusedError
 from neve.kernels.arrow.windows import Window, WindowedFile
 from neve.kernels.faults import CorruptFileError
@@ -66,7 +66,7 @@ class Reader:
             raise RefusedError(f"Cannot read {given.source.path}: it is encrypted", hint="The spark kernel can, with the keys.")
         try:
             tail = _whole_footer(given, first)
-            metadata = pq.read_metadata(pa.BufferReader(tail.data))
+            metadata = footer_of(tail.data)
             layout = self._layouts.of(metadata)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _corrupt(given, error) from error
@@ -88,7 +88,7 @@ class Reader:
         view = None if whole else WindowedFile(given.source, tail)
         handle: Any = pa.BufferReader(tail.data) if view is None else pa.PythonFile(view, mode="r")
         buffer_bytes = max(self._window_bytes // max(len(layout.leaves), 1), _LEAST_BUFFER_BYTES) if streamed else 0
-        file = layout.open(handle, metadata, buffer_bytes)
+        reader = layout.open(handle, metadata, buffer_bytes)
         if view is None or streamed:
             spans = [list(range(len(groups)))]
             windows: Iterator[None] = iter([None])
@@ -98,7 +98,7 @@ class Reader:
         start = 0
         for span, _ in zip(spans, windows, strict=True):
             for i in span:
-                yield from _row_group(file, i, groups[i], layout, start)
+                yield from _row_group(reader, i, groups[i], layout, start)
                 start += groups[i].num_rows
 
     def _shown(self, given: ArrowInput, view: WindowedFile, extents: Sequence[tuple[int, int]]) -> Generator[None]:
@@ -119,13 +119,13 @@ def _whole_footer(given: ArrowInput, first: Window) -> Window:
     return Window(start, pa.py_buffer(given.source.read_at(start, length)))
 
 
-def _row_group(file: Any, index: int, group: pq.RowGroupMetaData, layout: Layout, start: int) -> Iterator[Batch]:
+def _row_group(reader: Any, index: int, group: pq.RowGroupMetaData, layout: Layout, start: int) -> Iterator[Batch]:
     if not group.num_rows:
         return
     stored = sum(group.column(i).total_compressed_size for i in layout.leaves) / group.num_rows
     rows = layout.batch_rows(group, _BATCH_BYTES, _CAUTIOUS_ROWS)
     # Columns by number: by name, one called `a.b` and the field b of a struct a would be the same.
-    for batch in file.reader.iter_batches(rows, [index], column_indices=layout.leaves, use_threads=False):
+    for batch in reader.iter_batches(rows, [index], column_indices=layout.leaves, use_threads=False):
         layout.learn(batch)
         yield Batch(batch, start, stored * batch.num_rows)
         start += batch.num_rows
