@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neve.core.positions import PositionMap, Runs
 from neve.kernels.arrow import WriteOptions
 from neve.kernels.arrow.counting import tally
 from neve.kernels.arrow.goals import Goals
-from neve.kernels.arrow.positions import PositionMap, Runs
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_runs_cover_what_is_kept_and_split_at_any_row(deleted: set[int], at: int
 def test_a_position_map_survives_json() -> None:
     runs = Runs.without(np.array([3], np.int64), 0, 6)
     built = PositionMap.build([(1, runs, 0, 10), (0, runs, 0, 0)])
-    again = PositionMap.from_json(built.to_json())
+    again = PositionMap.from_text(built.to_text())
     assert again.to_json() == built.to_json()
     assert built.inputs.tolist() == [0, 0, 1, 1]
     assert built.output_starts.tolist() == [0, 3, 10, 13]

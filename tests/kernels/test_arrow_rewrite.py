@@ -72,7 +72,7 @@ def test_files_without_rows_do_not_disturb_the_others() -> None:
 def test_positions_tell_where_each_row_went() -> None:
     inputs = [given(parquet(ROWS[:10], IDS), deleted=[2, 3]), given(parquet(ROWS[10:15], IDS), deleted=[0])]
     positions = run(inputs, IDS)[0].positions
-    assert positions.to_json() == {
+    assert {name: column.tolist() for name, column in vars(positions).items()} == {
         "inputs": [0, 0, 1],
         "input_starts": [0, 4, 1],
         "lengths": [2, 6, 4],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -17,9 +18,10 @@ from neve.core.kernels import MAX_CHUNKS, MIN_CHUNK_BYTES
 from neve.core.metrics import ColumnMetrics
 from neve.core.model import Frozen
 from neve.core.plan_words import Kernel
+from neve.core.positions import PositionMap
 from neve.core.units import MIB
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def _to_base64(value: bytes | None) -> str | None:
@@ -54,13 +56,46 @@ class Metrics(Frozen):
         return ColumnMetrics(**self.model_dump())
 
 
+class DeleteKind(StrEnum):
+    """How a delete says which rows are gone."""
+
+    POSITIONS = "positions"  # a file of paths and positions
+    VECTOR = "vector"  # a bitmap of one data file's positions, in a Puffin file
+    EQUALITY = "equality"  # a file of keys: older rows that have one are gone
+
+
+class DeleteFile(Frozen):
+    """Rows to leave out, as the table has them. A vector is the part of its Puffin file that begins at `offset`.
+
+    `content` holds these bytes where they are few: read once by the driver instead of once by every task.
+    """
+
+    kind: DeleteKind
+    path: str
+    format: str = "parquet"
+    size_bytes: int
+    records: int
+    sequence_number: int
+    offset: int | None = None
+    referenced: str | None = None
+    equality_ids: tuple[int, ...] = ()
+    content: Binary = None
+
+
 class InputFile(Frozen):
-    """One file to rewrite. `constants` are identity partition values by field id, in Iceberg's JSON spelling."""
+    """One file to rewrite. `constants` are identity partition values by field id, in Iceberg's JSON spelling.
+
+    `deletes` are its position deletes and its vector, by their place in the order; equality deletes of the order apply where
+    they are newer than `sequence_number`, the file's data sequence number.
+    """
 
     path: str
     size_bytes: int
     records: int
     constants: dict[int, Any] = {}
+    deletes: tuple[int, ...] = ()
+    sequence_number: int | None = None
+    first_row_id: int | None = None
 
 
 class WriteSettings(Frozen):
@@ -92,6 +127,11 @@ class WorkOrder(Frozen):
     name_mapping: list[Any] | None = None
     output_prefix: str
     write: WriteSettings = WriteSettings()
+    deletes: tuple[DeleteFile, ...] = ()
+    """All inputs are of one partition and spec, so that every equality delete here concerns each that is older."""
+    key_fields: tuple[dict[str, Any], ...] = ()
+    """The columns that equality deletes compare, in Iceberg's JSON, from an older schema where the table has dropped them."""
+    row_lineage: bool = False
 
     @property
     def digest(self) -> str:
@@ -144,6 +184,10 @@ class WorkResult(Frozen):
     rows_read: int
     rows_dropped: int = 0
     kept: dict[int, Counted]
+    dropped: dict[int, Counted] = {}
+    positions: PositionMap | None = None
+    """Where each row went, if the kernel can tell: what deletes that come too late are moved by."""
+    delete_reads: int = 0
     seconds: float
     cpu_seconds: float
     peak_memory_bytes: int

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.core.metrics import ColumnMetrics
+from neve.core.positions import PositionMap
 from neve.core.units import MIB
 from neve.errors import NeveError
-from neve.kernels.arrow.positions import PositionMap
 from neve.kernels.streams import Source
 
 Positions = npt.NDArray[np.int64]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from neve.core.positions import Runs
 from neve.kernels.arrow.counting import Tally, tally
-from neve.kernels.arrow.positions import Runs
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from neve.core.positions import Runs
 from neve.kernels.arrow.counting import Tally, blank, by_field, tally
 from neve.kernels.arrow.encoding import Hints
 from neve.kernels.arrow.goals import Goals
@@ -21,7 +22,6 @@ from neve.kernels.arrow.lineage import lineage_columns
 from neve.kernels.arrow.model import ArrowInput, RefusedError, Rewritten, SchemaMismatchError, WriteOptions
 from neve.kernels.arrow.naming import NameMapping
 from neve.kernels.arrow.pending import Piece
-from neve.kernels.arrow.positions import Runs
 from neve.kernels.arrow.projection import Mismatch, Projection, project
 from neve.kernels.arrow.reading import Batch, Opened, Reader
 from neve.kernels.arrow.refusing import refusal

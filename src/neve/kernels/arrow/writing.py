@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from neve.core.positions import PositionMap, Runs
 from neve.kernels.arrow.encoding import Hints, choose
 from neve.kernels.arrow.goals import Goals
 from neve.kernels.arrow.model import Output, WriteOptions
 from neve.kernels.arrow.outputs import OutputFile, writer_properties
 from neve.kernels.arrow.pending import Pending, Piece
-from neve.kernels.arrow.positions import PositionMap, Runs
 from neve.kernels.arrow.projection import dictionary_of
 from neve.kernels.arrow.schema import arrow_schema, leaves
 from neve.kernels.streams import Sink

@@ -5,12 +5,17 @@ Filled by the arrow kernel, kept with its outputs, asked when a delete lands on 
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 Longs = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
@@ -70,14 +75,28 @@ class PositionMap:
         found = (run >= 0) & (offset < self.lengths[at])
         return np.where(found, self.outputs[at], -1), np.where(found, self.output_starts[at] + offset, -1)
 
-    def to_json(self) -> dict[str, Any]:
-        """Column lists, ready for JSON."""
-        return {name: getattr(self, name).tolist() for name in _COLUMNS}
+    def to_text(self) -> str:
+        """Compressed, for journals and results: rows that were deleted here and there make many runs."""
+        columns = np.stack([getattr(self, name) for name in _COLUMNS])
+        return base64.b64encode(zlib.compress(np.diff(columns, axis=1, prepend=0).astype("<i8").tobytes(), 1)).decode()
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(*(np.asarray(value[name], np.int64) for name in _COLUMNS))
+    def from_text(cls, text: Any) -> Self:
+        """The inverse of `to_text`."""
+        if isinstance(text, cls):
+            return text
+        steps = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8").reshape(len(_COLUMNS), -1)
+        return cls(*np.cumsum(steps, axis=1, dtype=np.int64))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.from_text, serialization=core_schema.plain_serializer_function_ser_schema(lambda v: v.to_text())
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "contentEncoding": "base64"}
 
     @classmethod
     def build(cls, pieces: Sequence[tuple[int, Runs, int, int]]) -> Self:
