@@ -69,10 +69,10 @@ def test_runs_cover_what_is_kept_and_split_at_any_row(deleted: set[int], at: int
         assert (positions(first), positions(rest)) == (kept[:at], kept[at:])
 
 
-def test_a_position_map_survives_json() -> None:
+def test_a_position_map_survives_as_text() -> None:
     runs = Runs.without(np.array([3], np.int64), 0, 6)
     built = PositionMap.build([(1, runs, 0, 10), (0, runs, 0, 0)])
     again = PositionMap.from_text(built.to_text())
-    assert again.to_json() == built.to_json()
+    assert [column.tolist() for column in vars(again).values()] == [column.tolist() for column in vars(built).values()]
     assert built.inputs.tolist() == [0, 0, 1, 1]
     assert built.output_starts.tolist() == [0, 3, 10, 13]
