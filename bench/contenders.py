@@ -28,11 +28,11 @@ class DeclinedError(Exception):
     """A kernel did not take the table, and says why: not a failure, but no time either."""
 
 
-def ours(neve: Neve, written: Written, kernel: Kernel) -> Contender:
-    """One of our kernels, pinned: inspection, plan, rewrite, proof, commit and record."""
+def ours(neve: Neve, written: Written, kernel: Kernel, *, pinned: bool = True) -> Contender:
+    """One of our kernels, pinned or to be chosen by the plan: inspection, plan, rewrite, proof, commit and record."""
 
     def run() -> None:
-        record = neve.compact(written.table, request=Request(kernel=kernel, force=True))
+        record = neve.compact(written.table, request=Request(kernel=kernel if pinned else None, force=True))
         if record.outcome is not RunOutcome.DONE:
             reasons = {group.reason for group in record.groups if group.snapshot_id is None}
             raise RuntimeError(f"{kernel} ended {record.outcome}: {'; '.join(sorted(reasons))[:500]}")
@@ -40,7 +40,7 @@ def ours(neve: Neve, written: Written, kernel: Kernel) -> Contender:
             refusals = next((group.refusals[0] for group in record.groups if group.refusals), record.groups[0].kernel)
             raise DeclinedError(str(refusals))
 
-    return Contender(str(kernel), "asked for", run)
+    return Contender(str(kernel), "asked for" if pinned else "chosen by the plan", run)
 
 
 def iceberg(spark: Any, written: Written, options: Mapping[str, str]) -> Contender:

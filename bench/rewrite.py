@@ -11,7 +11,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -166,7 +166,7 @@ def main() -> int:
     try:
         with opened(options.work, cores=2) as neve:
             for name in options.tables:
-                rows += _compete(neve, name, options)
+                rows += _on_table(neve, name, options)
     except WrongContentError as error:
         print(error, file=sys.stderr)
         return 2
@@ -213,14 +213,20 @@ def opened(work: Path, *, cores: int) -> Iterator[Neve]:
         yield neve
 
 
-def _compete(neve: Neve, name: str, options: argparse.Namespace) -> list[Row]:
+def _on_table(neve: Neve, name: str, options: argparse.Namespace) -> list[Row]:
     written = write(neve.spark, f"{CATALOG}.bench", SHAPES[name])
     field_ = Field(neve, written, options.work / "warehouse")
     size, target = f"{written.bytes / MIB:.0f} MiB", f"{written.target_bytes / MIB:.0f} MiB"
     words = f"{written.shape.words} ({written.files} files, {size}, target {target}, scan before {field_.scan_before:.2f} s)"
+    return compete(field_, words, [ours(neve, written, kernel) for kernel in options.kernels], options)
+
+
+def compete(field_: Field, words: str, others: Sequence[Contender], options: argparse.Namespace) -> list[Row]:
+    """Iceberg's own at its best and the others, taking turns on one table; `words` describe the table."""
+    name = field_.written.shape.name
     _say(f"{name}: {words}")
     best, tried = _best(field_, options)
-    contenders = [best, *(ours(neve, written, kernel) for kernel in options.kernels)]
+    contenders = [best, *others]
     rows = [Row(name, words, contender.name, contender.settings) for contender in contenders]
     rows[0].tried = tried
     for number in range(options.repeats + 1):

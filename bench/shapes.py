@@ -91,7 +91,7 @@ def write(spark: Any, namespace: str, shape: Shape) -> Written:
     # The first snapshot is the one that was written; later ones are runs.
     snapshot = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at LIMIT 1").first()[0]
     files, size = spark.sql(f"SELECT count(*), sum(file_size_in_bytes) FROM {table}.files VERSION AS OF {snapshot}").first()
-    target = _target(int(size), shape)
+    target = target_bytes(int(size), shape)
     return Written(shape, table, int(snapshot), int(files), int(size), target)
 
 
@@ -113,6 +113,6 @@ def _create(spark: Any, table: str, shape: Shape) -> None:
     writer.create()
 
 
-def _target(size: int, shape: Shape) -> int:
+def target_bytes(size: int, shape: Shape) -> int:
     """A little above an even share, so that neither side needs one file more for a few bytes."""
     return max(int(size / shape.outputs * 1.08), MIB // 4)

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from bench.chart_page import Figures, filled
+from bench.file_opens import FileOpens
 from bench.scale import Measured, Rate
+from bench.shapes_deletes import Cdc
 from bench.shapes_events import Events
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +52,48 @@ def test_the_rewrite_benchmark_lets_all_contenders_make_two_files_of_a_tiny_tabl
         roles = run["jvm_peak_bytes"] + run["driver_peak_bytes"] + run["workers_peak_bytes"]
         assert 0 < run["jvm_peak_bytes"] < run["peak_rss_bytes"] <= roles * 1.1
     assert (tmp_path / "rewrite.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_deletes_benchmark_leaves_the_right_rows_without_deletes_and_opens_each_delete(tmp_path: Path) -> None:
+    document = left_by("deletes", tmp_path)
+    made = [(row["contender"], [run["deletes_left"] for run in row["runs"]]) for row in document["rows"]]
+    assert made == [("rewrite_data_files", [0]), ("arrow", [0])]
+    theirs, own = (row["runs"][0]["delete_opens"] for row in document["rows"])
+    assert own == 40
+    assert theirs >= own
+    assert list(document["memory"]) == ["10", "20"]
+    assert (tmp_path / "deletes.svg").exists()
+
+
+def test_a_table_of_changes_knows_which_rows_are_left() -> None:
+    cdc = Cdc(10)
+    assert [list(files) for files in cdc.rounds] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    first, second = cdc.rounds
+    gone = {int(i) for files in cdc.rounds for n in range(5) for i in cdc.positions(files, n)}
+    assert {i // 10_000 for i in cdc.positions(second, 3).tolist()} == {8}
+    keys = cdc.keys(first, 0)
+    # Rows of the second round are younger than the first round's deletes.
+    assert (keys[:80].max() < 50_000, keys[80:].min() >= 50_000) == (True, True)
+    gone |= {int(i) for files in cdc.rounds for n in range(5) for i in cdc.keys(files, n)[:80]}
+    assert cdc.left == (100_000 - len(gone), sum(range(100_000)) - sum(gone))
+
+
+def test_position_deletes_of_a_partition_name_rows_of_several_files() -> None:
+    cdc = Cdc(100, shared=True)
+    named = cdc.positions(cdc.rounds[1], 4)
+    assert (len(named), sorted(set((named // 10_000).tolist()))) == (100, [5, 6, 7, 8, 9])
+
+
+def test_every_open_of_a_file_counts_even_twice_in_a_row(tmp_path: Path) -> None:
+    for name in ("a", "b", ".a.crc"):
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    with FileOpens(tmp_path) as opens:
+        for name in ("a", "a", "b", ".a.crc"):
+            (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / "a").read_text(encoding="utf-8")
+    assert opens.count == 3
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from neve.core.journal import JournaledRun
 from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import MAIN, Manifest, TableName, TableState
+from neve.core.positions import Longs
 from neve.core.record import GroupState
+from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 
 
@@ -67,6 +69,41 @@ class Catalog(Protocol):
         ...
 
 
+class DeleteFiles(Protocol):
+    """What deletes by position hold, and new ones."""
+
+    def positions(self, deletes: Sequence[DataFile], path: str) -> Longs:
+        """The rows of one data file that these delete, ascending and each once."""
+        ...
+
+    def each(self, deletes: Mapping[str, Sequence[DataFile]]) -> Iterable[tuple[str, Longs]]:
+        """The same for many data files, one after another; a delete that many have is not read once for each."""
+        ...
+
+    def write(self, rows: Iterable[tuple[str, Longs]], homes: Mapping[str, DataFile], *, vectors: bool) -> list[DataFile]:
+        """New deletes for rows of these data files, whose descriptions are in `homes`; described as the commit adds them.
+
+        Rows are taken one data file at a time; a file without any gets none.
+        """
+        ...
+
+
+class EqualityResolver(Protocol):
+    """Finds the rows behind equality deletes, however large these are."""
+
+    def resolve(
+        self,
+        data: Sequence[ResolveInput],
+        deletes: Sequence[ResolveDelete],
+        *,
+        key_fields: Sequence[Mapping[str, Any]],
+        output_prefix: str,
+        name_mapping: Sequence[Any] | None = None,
+    ) -> list[ResolvedFile]:
+        """A vector for every data file that loses rows, in Puffin files whose names begin with the prefix."""
+        ...
+
+
 class TableWriter(Protocol):
     """The table where it is committed to: one loaded version of it, moved on by `refresh`."""
 
@@ -94,12 +131,24 @@ class TableWriter(Protocol):
         """The current schema in Iceberg's JSON."""
         ...
 
+    def schemas_json(self) -> list[dict[str, Any]]:
+        """Every schema that the table has had, oldest first."""
+        ...
+
     def data_location(self, model: LiveFile, file_name: str) -> str:
         """Where the table's own rules put a new file beside this one."""
         ...
 
     def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
         """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
+        ...
+
+    def delete_files(self, snapshot_id: int) -> list[DataFile]:
+        """Every delete file and vector of a snapshot, those that apply to nothing included."""
+        ...
+
+    def sequence_numbers(self, snapshot_id: int) -> Mapping[str, int]:
+        """Data sequence numbers by path: of a snapshot's live data files, and of the deletes attached to one."""
         ...
 
     def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
@@ -115,8 +164,31 @@ class TableWriter(Protocol):
         sequence_number: int | None,
         summary: Mapping[str, str],
         branch: str = MAIN,
+        removed_deletes: Sequence[DataFile] = (),
+        added_deletes: Sequence[DataFile] = (),
     ) -> None:
-        """Commits a replacement. Raises CommitConflictError if it certainly did not land, CommitUnknownError if it may have."""
+        """Commits a replacement. Raises CommitConflictError if it certainly did not land, CommitUnknownError if it may have.
+
+        `added_deletes` are vectors (v3) or position deletes of one file each (v2) for the files added; with them there may be
+        two snapshots, of which the newer has the whole summary. A conflict if a file to be removed is gone.
+        """
+        ...
+
+    def row_delta(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        *,
+        referenced: Iterable[str],
+        head: int,
+        summary: Mapping[str, str],
+        branch: str = MAIN,
+    ) -> None:
+        """Commits other deletes for the same rows; raises as `rewrite` does.
+
+        `referenced` are the data files that must still be live: all those that `added` or `removed` apply to. A conflict if one
+        was removed since `head`, or was given a vector where `added` has one, or if a file of `removed` is gone.
+        """
         ...
 
     def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from neve.core.inspection import Inspection
     from neve.core.plan import Plan
     from neve.core.record import RunRecord
+    from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.flow.plan import Request
     from neve.flow.rollback import RolledBack
@@ -32,6 +33,7 @@ log = logging.getLogger("neve")
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
 VerifyWord = Literal["metadata", "content"]
+UpkeepWord = Literal["convert", "rewrite", "prune"]
 
 
 def connect(
@@ -132,6 +134,12 @@ class Table:
         with self._open() as neve:
             return neve.compact(self.name, request=self._request(), verify=self.proof, probe_query=self.probe)
 
+    def deletes(self, operation: UpkeepWord, *, dry_run: bool = False) -> UpkeepRecord:
+        """Keeps deletes few and cheap without rewriting data: of what was said, only the branch counts."""
+        branch = {key: value for key, value in self.asked.items() if key == "branch"}
+        with self._open() as neve:
+            return neve.deletes(self.name, operation, dry_run=dry_run, **branch)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -158,7 +166,20 @@ class Table:
         return Request(**asked)
 
 
-_WORDS = ("tier", "kernel", "partition", "where", "branch", "force", "verify", "probe_query", "inspect", "plan", "compact")
+_WORDS = (
+    "tier",
+    "kernel",
+    "partition",
+    "where",
+    "branch",
+    "force",
+    "verify",
+    "probe_query",
+    "inspect",
+    "plan",
+    "compact",
+    "deletes",
+)
 
 
 def table(
@@ -218,6 +239,17 @@ def compact(
         "probe_query": probe_query,
     }
     return _said(table(name, **words), asked, partitions, force=force).compact()
+
+
+def deletes(
+    name: str, operation: UpkeepWord, *, branch: str | None = None, dry_run: bool = False, **words: Any
+) -> UpkeepRecord:
+    """Keeps a table's deletes few and cheap without rewriting data; `words` are those of `table`.
+
+    `convert` turns equality deletes into deletes by position, `rewrite` merges those by position, `prune` drops what concerns
+    no live file.
+    """
+    return _said(table(name, **words), {"branch": branch}, (), force=False).deletes(operation, dry_run=dry_run)
 
 
 def execute(order: WorkOrder, **words: Any) -> WorkResult:

@@ -121,6 +121,10 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
             "sort_order_id": 0,
             "sequence_number": 9,
             "snapshot_id": SNAPSHOT,
+            "referenced": "",
+            "content_offset": UNKNOWN,
+            "equality_ids": "",
+            "first_row_id": UNKNOWN,
         }
         for path, partition, groups in (("a", 0, 1), ("b", 1, 2))
     ]
@@ -156,6 +160,38 @@ def test_absent_split_offsets_and_sort_order_are_unknown(tmp_path: Path) -> None
     assert (files.column("row_groups")[0], files.column("sort_order_id")[0]) == (UNKNOWN, UNKNOWN)
 
 
+PATH_FIELD_ID = 2147483546
+BOTH_PATHS = {"lower_bounds": {PATH_FIELD_ID: b"s3://a"}, "upper_bounds": {PATH_FIELD_ID: b"s3://b"}}
+ONE_PATH = {"lower_bounds": {1: b"a", PATH_FIELD_ID: b"s3://a"}, "upper_bounds": {1: b"b", PATH_FIELD_ID: b"s3://a"}}
+POSITIONS, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
+
+
+@pytest.mark.parametrize(
+    ("described", "referenced", "ids"),
+    [
+        ({"content": POSITIONS, **BOTH_PATHS}, "", ""),
+        ({"content": POSITIONS, **ONE_PATH}, "s3://a", ""),
+        ({"content": POSITIONS, "lower_bounds": {PATH_FIELD_ID: b"s3://a"}, "upper_bounds": {}}, "", ""),
+        ({"content": POSITIONS, "lower_bounds": None, "upper_bounds": None}, "", ""),
+        ({"content": EQUALITY, "equality_ids": [3, 1], **ONE_PATH}, "", "1,3"),
+    ],
+    ids=["paths from a to b", "one path", "half a bound", "no bounds", "equality"],
+)
+def test_reads_what_a_delete_names(tmp_path: Path, described: dict[str, Any], referenced: str, ids: str) -> None:
+    files = decode(write(tmp_path / "m", [data_file("d", Record(1), **described)]), holds_deletes=True)
+    assert files.table.select(["referenced", "equality_ids", "content_offset", "first_row_id"]).to_pylist() == [
+        {"referenced": referenced, "equality_ids": ids, "content_offset": UNKNOWN, "first_row_id": UNKNOWN}
+    ]
+
+
+def test_a_file_without_a_row_id_of_its_own_is_counted_on_from_the_manifests(tmp_path: Path) -> None:
+    data = write(
+        tmp_path / "m", [data_file(name, Record(1), record_count=count) for name, count in (("a", 10), ("b", 5), ("c", 1))]
+    )
+    assert decode(data, first_row_id=100).column("first_row_id").tolist() == [100, 110, 115]
+    assert decode(data).column("first_row_id").tolist() == [UNKNOWN] * 3
+
+
 def test_spells_every_partition_type(tmp_path: Path) -> None:
     moment = dt.datetime(2025, 1, 17, 12, 30, tzinfo=dt.UTC)
     micros = int(moment.timestamp() * 1_000_000)
@@ -179,6 +215,17 @@ def test_spells_every_partition_type(tmp_path: Path) -> None:
     files = decode(write(tmp_path / "m", [file], spec, schema=schema), [str(case[1]) for case in cases], spec_id=4)
     assert files.partitions[0].spec_id == 4
     assert files.partitions[0].path == "/".join(f"p{i}={case[3]}" for i, case in enumerate(cases, 1))
+
+
+def test_partitions_that_iceberg_keeps_apart_stay_apart(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "d", DoubleType(), required=False), NestedField(2, "s", StringType(), required=False))
+    for source, values, expected in (
+        (1, [0.0, -0.0, None, float("nan"), float("nan"), 0.0], ["0.0", "-0.0", "null", "nan"]),
+        (2, [None, "null", None, "NULL"], ["null", "%6Eull", "NULL"]),
+    ):
+        spec = PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "p"), spec_id=0)
+        written = write(tmp_path / f"m{source}", [data_file(f"{v}", Record(v)) for v in values], spec, schema=schema)
+        assert [p.path for p in concatenate([decode(written, ["identity"])]).partitions] == [f"p={e}" for e in expected]
 
 
 def test_a_dropped_partition_field_is_left_out_of_the_path(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from neve.core.files import SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.core.files import DEFAULTS, SCHEMA, UNKNOWN, FileColumns, Partition
 from neve.core.units import MIB
 
 
-def make_files(rows: Sequence[dict[str, Any]], partitions: Sequence[str] = ("",)) -> FileColumns:
-    """Files from the few fields a case names; the rest has plain values."""
+def make_files(rows: Sequence[dict[str, Any]], partitions: Sequence[str | Partition] = ("",)) -> FileColumns:
+    """Files from the few fields a case names; the rest has plain values. A partition given as a text is of spec 0."""
     plain = {
         "content": 0,
         "format": "parquet",
@@ -23,7 +23,9 @@ def make_files(rows: Sequence[dict[str, Any]], partitions: Sequence[str] = ("",)
         "sort_order_id": UNKNOWN,
         "sequence_number": 1,
         "snapshot_id": 1,
+        **DEFAULTS,
     }
     filled = [{"path": f"file-{i}.parquet", **plain, **row} for i, row in enumerate(rows)]
     columns = {name: [row[name] for row in filled] for name in SCHEMA.names}
-    return FileColumns(table=pa.table(columns, schema=SCHEMA), partitions=tuple(Partition(0, path) for path in partitions))
+    homes = tuple(Partition(0, home) if isinstance(home, str) else home for home in partitions)
+    return FileColumns(table=pa.table(columns, schema=SCHEMA), partitions=homes)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.conflicts import Fate, changed_shape, judge, keeps_sequence_number, lost_deletes
-from neve.core.live import DeleteKey, LiveFile
+from neve.core.conflicts import (
+    Fate,
+    LateEquality,
+    changed_shape,
+    judge,
+    keeps_sequence_number,
+    late_equality,
+    lost_deletes,
+    ours_to_drop,
+)
+from neve.core.live import DataFile, DeleteKey, LiveFile
 
 POSITION: DeleteKey = ("/t/pos", 0)
 LATE_POSITION: DeleteKey = ("/t/pos-2", 0)
@@ -16,23 +25,25 @@ LATE_EQUALITY: DeleteKey = ("/t/eq-2", 0)
 
 
 def live(path: str, *deletes: DeleteKey) -> LiveFile:
-    equality = frozenset(key for key in deletes if "eq" in key[0])
-    return LiveFile({"file-path": path}, frozenset(deletes), equality)
+    return LiveFile({"file-path": path}, tuple(described(*key) for key in deletes))
+
+
+def described(path: str, offset: int) -> DataFile:
+    return {"file-path": path, "content-offset": offset, "content": "equality-deletes" if "eq" in path else "position-deletes"}
 
 
 def verdict(
-    planned: list[DeleteKey], now: list[DeleteKey] | None, *, keeps: bool = True, by_replace: bool = False
+    planned: list[DeleteKey], now: list[DeleteKey] | None, *, late: LateEquality = LateEquality.STAYS
 ) -> tuple[Fate, str]:
     """On a group of the file /t/a, whose deletes were `planned` and are `now`, and of /t/b, which nobody touched."""
-    inputs = {"/t/b": frozenset[DeleteKey](), "/t/a": frozenset(planned)}
     files = [live("/t/b"), *([live("/t/a", *now)] if now is not None else [])]
-    found = judge(inputs, {f.path: f for f in files}, keeps_sequence_number=keeps, deletes_by_replace=by_replace)
+    found = judge([live("/t/b"), live("/t/a", *planned)], {f.path: f for f in files}, late_equality=late)
+    assert found.touched == (("/t/a",) if found.fate is Fate.MOVE else ())
     return found.fate, found.reason
 
 
 AS_PLANNED = (Fate.COMMIT, "every input is live, with the deletes that were applied")
-DELETED = (Fate.REPLAN, "rows of /t/a were deleted meanwhile")
-UNDONE = (Fate.REPLAN, "deletes of /t/a were rewritten or undone meanwhile")
+TOUCHED = (Fate.MOVE, "deletes of /t/a changed meanwhile")
 
 
 @pytest.mark.parametrize(
@@ -41,18 +52,18 @@ UNDONE = (Fate.REPLAN, "deletes of /t/a were rewritten or undone meanwhile")
         ([], [], AS_PLANNED),
         ([POSITION, EQUALITY, VECTOR], [VECTOR, EQUALITY, POSITION], AS_PLANNED),
         ([], None, (Fate.SUPERSEDED, "1 of 2 inputs are no longer live, such as /t/a")),
-        ([], [POSITION], DELETED),
-        ([POSITION], [POSITION, LATE_POSITION], DELETED),
-        ([], [VECTOR], DELETED),
-        ([VECTOR], [NEXT_VECTOR], UNDONE),  # the new vector of a file takes the place of the old, in the same Puffin file even
-        ([POSITION], [], UNDONE),
-        ([POSITION], [LATE_POSITION], UNDONE),
-        ([EQUALITY], [LATE_EQUALITY], UNDONE),
-        ([EQUALITY], [POSITION], UNDONE),  # converted
-        ([EQUALITY], [], UNDONE),
+        ([], [POSITION], TOUCHED),
+        ([POSITION], [POSITION, LATE_POSITION], TOUCHED),
+        ([], [VECTOR], TOUCHED),
+        ([VECTOR], [NEXT_VECTOR], TOUCHED),  # the new vector of a file takes the place of the old, in the same Puffin file even
+        ([POSITION], [], TOUCHED),
+        ([POSITION], [LATE_POSITION], TOUCHED),
+        ([EQUALITY], [LATE_EQUALITY], TOUCHED),
+        ([EQUALITY], [POSITION], TOUCHED),  # converted
+        ([EQUALITY], [], TOUCHED),
         ([], [LATE_EQUALITY], AS_PLANNED),
         ([EQUALITY], [EQUALITY, LATE_EQUALITY], AS_PLANNED),
-        ([], [LATE_EQUALITY, POSITION], DELETED),
+        ([], [LATE_EQUALITY, POSITION], TOUCHED),
     ],
 )
 def test_deletes_must_be_those_that_were_applied_save_late_equality_deletes(
@@ -61,16 +72,50 @@ def test_deletes_must_be_those_that_were_applied_save_late_equality_deletes(
     assert verdict(planned, now) == expected
 
 
-def test_a_late_equality_delete_needs_an_old_file_that_keeps_it_alive() -> None:
-    reason = "a late equality delete applies to /t/a, and no older file would keep it alive"
-    assert verdict([], [LATE_EQUALITY], keeps=False) == (Fate.REPLAN, reason)
-    assert verdict([EQUALITY], [EQUALITY], keeps=False) == AS_PLANNED
+@pytest.mark.parametrize("late", [LateEquality.TOO_OLD, LateEquality.VANISHES])
+def test_a_late_equality_delete_that_would_be_lost_costs_the_group(late: LateEquality) -> None:
+    assert verdict([], [LATE_EQUALITY], late=late) == (Fate.REPLAN, f"{late}: /t/a")
+    assert verdict([EQUALITY], [EQUALITY], late=late) == AS_PLANNED
 
 
-def test_a_late_equality_delete_may_not_be_as_old_as_the_plan() -> None:
-    reason = "equality deletes of /t/a were rewritten meanwhile"
-    assert verdict([], [LATE_EQUALITY], by_replace=True) == (Fate.REPLAN, reason)
-    assert verdict([EQUALITY], [EQUALITY], by_replace=True) == AS_PLANNED
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"/t/eq-2": 9, "/t/c": 9}, LateEquality.STAYS),  # a file of the same commit stays, and is as old as the delete
+        ({"/t/eq-2": 9, "/t/c": 3}, LateEquality.STAYS),
+        ({"/t/eq-2": 9, "/t/c": 10}, LateEquality.VANISHES),  # only younger files stay
+        ({"/t/eq-2": 9, "/t/a": 1}, LateEquality.VANISHES),  # the file that is old is replaced
+        ({"/t/eq-2": 5, "/t/c": 1}, LateEquality.TOO_OLD),  # a replace commit gave it a number of the past
+        ({"/t/c": 1}, LateEquality.TOO_OLD),  # nobody knows its age
+    ],
+)
+def test_a_late_equality_delete_needs_an_old_file_that_keeps_it_alive(numbers: dict[str, int], expected: LateEquality) -> None:
+    now = {"/t/a": live("/t/a", LATE_EQUALITY), "/t/c": live("/t/c")}
+    assert late_equality([live("/t/a")], now, plan_number=5, numbers=lambda: numbers) is expected
+
+
+def test_nobody_asks_for_numbers_where_no_equality_delete_came_late() -> None:
+    now = {"/t/a": live("/t/a", EQUALITY, LATE_POSITION)}
+    assert late_equality([live("/t/a", EQUALITY)], now, plan_number=5, numbers=dict) is LateEquality.STAYS
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "others", "expected"),
+    [
+        ([POSITION], [POSITION], [], {POSITION}),
+        ([VECTOR], [NEXT_VECTOR], [], {NEXT_VECTOR}),
+        ([POSITION], [POSITION], [POSITION], set()),  # names rows of a file that stays, too
+        ([EQUALITY], [EQUALITY], [], {EQUALITY}),
+        ([EQUALITY], [EQUALITY], [EQUALITY], set()),
+        ([EQUALITY], [EQUALITY, LATE_EQUALITY], [], {EQUALITY}),  # the late one applies to the outputs
+        ([], [LATE_POSITION], [], {LATE_POSITION}),
+    ],
+)
+def test_deletes_go_with_the_files_that_they_concern(
+    planned: list[DeleteKey], now: list[DeleteKey], others: list[DeleteKey], expected: set[DeleteKey]
+) -> None:
+    files = {"/t/a": live("/t/a", *now), "/t/c": live("/t/c", *others)}
+    assert ours_to_drop([live("/t/a", *planned)], files) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,6 +141,7 @@ def test_deletes_as_old_as_the_plan_may_go_and_newer_ones_may_not() -> None:
     assert lost_deletes({POSITION: 5, VECTOR: 1}, 5) is None
     expected = "it took 2 deletes out of the table that are newer than its plan, such as /t/eq-2"
     assert lost_deletes({POSITION: 6, LATE_EQUALITY: 9, EQUALITY: 5}, 5) == expected
+    assert lost_deletes({NEXT_VECTOR: 6}, 5, {NEXT_VECTOR}) is None
 
 
 def test_a_changed_shape_is_told_in_words() -> None:

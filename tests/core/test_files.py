@@ -7,7 +7,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from neve.core.files import UNKNOWN, FileColumns
+from neve.core.files import UNKNOWN, FileColumns, read_ids, spell_ids
 from neve.core.histogram import size_histogram
 from neve.core.model import TableName
 from neve.core.policy import Policy
@@ -21,6 +21,35 @@ from .make import make_files
 def test_columns_survive_json() -> None:
     files = make_files([{"size_bytes": 1}, {"partition": 1, "format": "puffin"}], partitions=("a=1", "a=2"))
     assert FileColumns.from_json(files.to_json()) == files
+
+
+DELETES = {"referenced": "file-0.parquet", "content_offset": 4, "equality_ids": "1,3", "first_row_id": 7}
+
+
+@pytest.mark.parametrize("name", DELETES)
+def test_columns_in_which_a_file_says_something_survive_json_and_the_others_are_left_out(name: str) -> None:
+    files = make_files([{}, {name: DELETES[name]}])
+    written = files.to_json()
+    assert written["columns"].keys() & DELETES.keys() == {name}
+    assert FileColumns.from_json(written) == files
+
+
+def test_columns_that_an_older_release_wrote_are_read() -> None:
+    files = make_files([{"path": "a"}, {"path": "b"}])
+    columns = files.table.drop_columns(list(DELETES)).to_pydict()
+    read = FileColumns.from_json({"partitions": [[0, ""]], "columns": columns})
+    assert read == files
+    assert (
+        read.table.select(list(DELETES)).to_pylist()
+        == [{"referenced": "", "content_offset": UNKNOWN, "equality_ids": "", "first_row_id": UNKNOWN}] * 2
+    )
+    assert FileColumns.from_json(FileColumns.empty().to_json()) == FileColumns.empty()
+
+
+@pytest.mark.parametrize(("ids", "text"), [((), ""), ((3,), "3"), ((12, 3, 3), "3,12")])
+def test_a_set_of_field_ids_has_one_spelling(ids: tuple[int, ...], text: str) -> None:
+    assert spell_ids(ids) == text
+    assert read_ids(text) == tuple(sorted(set(ids)))
 
 
 def test_columns_of_another_shape_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neve.core.live import Ancestor, LiveFile, describe_output
+from neve.core.live import Ancestor, LiveFile, SharedDeletes, describe_output
 from neve.core.metrics import ColumnMetrics
 from neve.core.work import OutputFile
 
@@ -39,6 +39,29 @@ def test_reads_path_size_rows_and_metrics() -> None:
 
 def test_a_file_without_statistics_has_no_metrics() -> None:
     assert LiveFile({"file-path": "/t/a"}).metrics == {}
+
+
+def test_deletes_are_known_by_path_and_vectors_by_their_place_in_it_as_well() -> None:
+    vector = {"content": "position-deletes", "file-path": "/t/v.puffin", "content-offset": 46}
+    position = {"content": "position-deletes", "file-path": "/t/pos"}
+    equality = {"content": "equality-deletes", "file-path": "/t/eq"}
+    file = LiveFile(DESCRIBED, (vector, position, equality))
+    assert file.deletes == {("/t/v.puffin", 46), ("/t/pos", 0), ("/t/eq", 0)}
+    assert file.equality_deletes == {("/t/eq", 0)}
+    assert file.described_deletes[("/t/v.puffin", 46)] is vector
+    assert file.position_deletes == {("/t/v.puffin", 46), ("/t/pos", 0)}
+    assert LiveFile(DESCRIBED).deletes == LiveFile(DESCRIBED).equality_deletes == frozenset()
+
+
+def test_deletes_that_files_share_are_told_as_if_each_had_its_own() -> None:
+    position = {"content": "position-deletes", "file-path": "/t/pos"}
+    equality = tuple({"content": "equality-deletes", "file-path": f"/t/eq{i}"} for i in range(2))
+    shared = SharedDeletes(equality)
+    alone, sharing = LiveFile(DESCRIBED, (position, *equality)), LiveFile(DESCRIBED, (position, *equality), shared)
+    for name in ("deletes", "equality_deletes", "position_deletes", "described_deletes"):
+        assert getattr(sharing, name) == getattr(alone, name)
+    assert sharing.equality_deletes is LiveFile(DESCRIBED, equality, shared).equality_deletes
+    assert sharing == alone
 
 
 def test_a_new_file_keeps_spec_and_partition_and_nothing_that_was_the_old_ones_own() -> None:

@@ -56,3 +56,12 @@ def test_joins_fields_and_escapes_what_a_path_cannot_hold() -> None:
 
 def test_an_unpartitioned_table_has_the_empty_path() -> None:
     assert partition_path([], []) == ""
+
+
+def test_the_text_null_is_another_partition_than_no_value() -> None:
+    fields = [TypedField("region", "identity", "string")]
+    assert [partition_path(fields, [value]) for value in (None, "null", "nullify")] == [
+        "region=null",
+        "region=%6Eull",
+        "region=nullify",
+    ]

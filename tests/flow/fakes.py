@@ -12,14 +12,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
+import numpy as np
+
+from neve.core.live import EQUALITY, Ancestor, DataFile, DeleteKey, LiveFile, delete_key
 from neve.core.model import Snapshot
 from neve.core.plan import Plan
 from neve.core.plan_words import Tier
 from neve.core.policy import Policy
+from neve.core.positions import Longs, PositionMap, Runs
+from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
 from neve.core.work import Counted, FailedOrder, Metrics, OutputFile, WorkOrder, WorkResult
 from neve.errors import CatalogUnreachableError, CommitConflictError, CommitUnknownError
-from neve.flow.commit import WrittenGroup
+from neve.flow.late import WrittenGroup
 from neve.flow.plan import Request, plan
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
@@ -91,6 +95,8 @@ class FakeTable:
     head: int | None = None
     last_number: int = 0
     contents: dict[str, frozenset[int]] = field(default_factory=dict)
+    delete_contents: dict[DeleteKey, Delete] = field(default_factory=dict)
+    """Every delete file that was ever written, committed or not."""
     names: Iterator[int] = field(default_factory=lambda: iter(range(1, 10**9)))
 
     @property
@@ -126,6 +132,15 @@ class FakeTable:
     def delete_equal(self, *rows: int, partition: str = "p", operation: str = "delete", number: int | None = None) -> None:
         """An equality delete; a replace commit may give it a number of the past."""
         self._delete(Kind.EQUALITY, partition, rows, operation=operation, number=number)
+
+    def upsert(self, old: int, new: int, partition: str = "p") -> None:
+        """What a CDC writer commits: an equality delete and a data file at once, of one number."""
+        path = f"/t/data/{partition}/{next(self.names)}.parquet"
+        self.contents[path] = frozenset([new])
+        key = (f"/t/data/{partition}/{next(self.names)}-deletes", 0)
+        delete = Delete(key, Kind.EQUALITY, partition, self._next_number(), frozenset([old]))
+        self.delete_contents[key] = delete
+        self._commit("overwrite", added=[Data(path, partition, self._next_number(), self._row_id())], new_deletes=[delete])
 
     def rewrite_position_deletes(self, path: str) -> None:
         """A replace commit that adds deletes: the same rows under another name."""
@@ -176,17 +191,52 @@ class FakeTable:
         self.format_version = 3
 
     def rewrite(
-        self, removed: Sequence[str], added: Sequence[Data], *, head: int, number: int | None, summary: Mapping[str, str]
+        self,
+        removed: Sequence[str],
+        added: Sequence[Data],
+        *,
+        head: int,
+        number: int | None,
+        summary: Mapping[str, str],
+        removed_deletes: Sequence[DeleteKey] = (),
+        added_deletes: Sequence[DeleteKey] = (),
     ) -> None:
         """What Iceberg does: moves to the newest head by itself, and validates by history since `head`."""
         missing = [path for path in removed if path not in self.now.data]
+        missing += [key[0] for key in removed_deletes if key not in self.now.deletes]
         if missing:
             raise CommitConflictError(f"Cannot commit the rewrite: Missing required files to delete: {missing[0]}")
         for version in self._since(head):
             if version.operation in ("overwrite", "delete"):
                 self._refuse_new_deletes(version, removed, ignore_equality=number is not None)
         given = [replace(file, number=self._next_number() if number is None else number) for file in added]
-        self._commit("replace", added=given, removed=removed, summary=summary)
+        new = [replace(self.delete_contents[key], number=self._next_number()) for key in added_deletes]
+        self._commit("replace", added=given, removed=removed, summary=summary, new_deletes=new, dropped=removed_deletes)
+
+    def row_delta(
+        self,
+        added: Sequence[DeleteKey],
+        removed: Sequence[DeleteKey],
+        *,
+        referenced: Iterable[str],
+        head: int,
+        summary: Mapping[str, str],
+    ) -> None:
+        """What Iceberg does: files must be live, what goes must be there, and a vector must not have got company."""
+        since = list(self._since(head))
+        if since and since[-1].parent_id != head:
+            raise CommitConflictError("Cannot commit the deletes: Cannot determine history between starting snapshot and head")
+        missing = [path for path in referenced if path not in self.now.data]
+        missing += [key[0] for key in removed if key not in self.now.deletes]
+        if missing:
+            raise CommitConflictError(f"Cannot commit the deletes: Missing required files to delete: {missing[0]}")
+        new = [replace(self.delete_contents[key], number=self._next_number()) for key in added]
+        vectors = {delete.target for delete in new if delete.kind is Kind.VECTOR}
+        for version in since:
+            for delete in version.deletes.values():
+                if delete.kind is Kind.VECTOR and delete.number == version.number and delete.target in vectors:
+                    raise CommitConflictError(f"Cannot commit the deletes: Found concurrently added DV for {delete.target}")
+        self._commit("delete" if new else "overwrite", new_deletes=new, dropped=removed, summary=summary)
 
     def _refuse_new_deletes(self, version: Version, removed: Sequence[str], *, ignore_equality: bool) -> None:
         new = [d for d in version.deletes.values() if d.number == version.number]
@@ -223,7 +273,8 @@ class FakeTable:
     ) -> None:
         key = (f"/t/data/{partition}/{next(self.names)}-deletes", 4 if kind is Kind.VECTOR else 0)
         new = Delete(key, kind, partition, number or self._next_number(), frozenset(rows), target)
-        self._commit(operation, new_delete=new, dropped=replaces)
+        self.delete_contents[key] = new
+        self._commit(operation, new_deletes=[new], dropped=replaces)
 
     def _commit(
         self,
@@ -231,7 +282,7 @@ class FakeTable:
         *,
         added: Sequence[Data] = (),
         removed: Sequence[str] = (),
-        new_delete: Delete | None = None,
+        new_deletes: Sequence[Delete] = (),
         dropped: Sequence[DeleteKey] = (),
         summary: Mapping[str, str] | None = None,
     ) -> None:
@@ -248,9 +299,9 @@ class FakeTable:
         }
         gone = {key: delete.number for key, delete in before.deletes.items() if key not in kept}
         counts = {"removed-delete-files": str(len(gone))} if gone else {}
-        if new_delete is not None:
-            kept[new_delete.key] = new_delete
-            counts["added-delete-files"] = "1"
+        if new_deletes:
+            kept |= {delete.key: delete for delete in new_deletes}
+            counts["added-delete-files"] = str(len(new_deletes))
         self.head = next(self.names)
         self.history[self.head] = Version(
             snapshot_id=self.head,
@@ -356,12 +407,19 @@ class FakeWriter:
         }
         if file.first_row_id is not None:
             described["first-row-id"] = file.first_row_id
-        deletes = version.deletes_of(file)
-        return LiveFile(
-            data_file=described,
-            deletes=frozenset(delete.key for delete in deletes),
-            equality_deletes=frozenset(delete.key for delete in deletes if delete.kind is Kind.EQUALITY),
-        )
+        return LiveFile(described, tuple(describe_delete(delete) for delete in version.deletes_of(file)))
+
+    def delete_files(self, snapshot_id: int) -> list[DataFile]:
+        return [describe_delete(delete) for delete in self._history[snapshot_id].deletes.values()]
+
+    def sequence_numbers(self, snapshot_id: int) -> dict[str, int]:
+        version = self._history[snapshot_id]
+        return {path: file.number for path, file in version.data.items()} | {
+            key[0]: delete.number for key, delete in version.deletes.items()
+        }
+
+    def schemas_json(self) -> list[dict[str, Any]]:
+        return [SCHEMA]
 
     def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
         found = []
@@ -389,13 +447,36 @@ class FakeWriter:
         sequence_number: int | None,
         summary: Mapping[str, str],
         branch: str = "main",  # noqa: ARG002
+        removed_deletes: Sequence[DataFile] = (),
+        added_deletes: Sequence[DataFile] = (),
     ) -> None:
         self.sent.append({"sequence_number": sequence_number, "summary": summary, "head": head, "added": len(added)})
         if self.before_rewrite:
             self.before_rewrite.pop(0)()
         gone = [file["file-path"] for file in removed]
         new = [Data(file["file-path"], file["partition"][0], 0) for file in added]
-        self._answer(head, lambda: self.table.rewrite(gone, new, head=head, number=sequence_number, summary=summary))
+        deletes = {
+            "removed_deletes": [delete_key(file) for file in removed_deletes],
+            "added_deletes": [delete_key(file) for file in added_deletes],
+        }
+        self._answer(head, lambda: self.table.rewrite(gone, new, head=head, number=sequence_number, summary=summary, **deletes))
+
+    def row_delta(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        *,
+        referenced: Iterable[str],
+        head: int,
+        summary: Mapping[str, str],
+        branch: str = "main",  # noqa: ARG002
+    ) -> None:
+        files = list(referenced)
+        self.sent.append({"added": added, "removed": removed, "referenced": files, "head": head, "summary": summary})
+        if self.before_rewrite:
+            self.before_rewrite.pop(0)()
+        keys = [[delete_key(file) for file in deletes] for deletes in (added, removed)]
+        self._answer(head, lambda: self.table.row_delta(*keys, referenced=files, head=head, summary=summary))
 
     def _answer(self, head: int, land: Callable[[], None]) -> None:
         answer = self.answers.pop(0) if self.answers else Answer.WELL
@@ -426,6 +507,102 @@ class FakeWriter:
 
     def snapshots_with(self, key: str, value: str) -> list[int]:
         return [i for i, version in self._history.items() if version.summary.get(key) == value]
+
+
+def describe_delete(delete: Delete) -> DataFile:
+    """A delete as Iceberg's JSON has it, as far as anyone looks."""
+    named = {"referenced-data-file": delete.target} if delete.target is not None else {"equality-ids": [1]}
+    return {
+        **named,
+        "spec-id": 0,
+        "partition": [delete.partition],
+        "content": EQUALITY if delete.kind is Kind.EQUALITY else "position-deletes",
+        "file-path": delete.key[0],
+        "content-offset": delete.key[1],
+        "file-format": "puffin" if delete.kind is Kind.VECTOR else "parquet",
+        "file-size-in-bytes": 100,
+        "content-size-in-bytes": 50,
+        "record-count": len(delete.rows),
+    }
+
+
+class FakeDeletes:
+    """Reads and writes deletes by position (`ports.DeleteFiles`); a row's position is its place among the file's rows."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self.table = table
+        self.written: list[DeleteKey] = []
+
+    def positions(self, deletes: Sequence[DataFile], path: str) -> Longs:
+        rows: set[int] = set()
+        for described in deletes:
+            delete = self.table.delete_contents[delete_key(described)]
+            rows |= delete.rows if delete.target == path else set()
+        return places(self.table.contents[path], rows)
+
+    def each(self, deletes: Mapping[str, Sequence[DataFile]]) -> Iterator[tuple[str, Longs]]:
+        return ((path, self.positions(of_file, path)) for path, of_file in deletes.items())
+
+    def write(self, rows: Iterable[tuple[str, Longs]], homes: Mapping[str, DataFile], *, vectors: bool) -> list[DataFile]:
+        made = []
+        for path, positions in rows:
+            there = sorted(self.table.contents[path])
+            key = (f"{path}-{next(self.table.names)}-deletes", 4 if vectors else 0)
+            delete = Delete(
+                key,
+                Kind.VECTOR if vectors else Kind.POSITION,
+                homes[path]["partition"][0],
+                0,
+                frozenset(there[i] for i in positions),
+                path,
+            )
+            self.table.delete_contents[key] = delete
+            self.written.append(key)
+            made.append(describe_delete(delete))
+        return made
+
+
+class FakeResolver:
+    """Finds the rows that equality deletes remove (`ports.EqualityResolver`), into one Puffin file."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self.table = table
+        self.calls = 0
+
+    def resolve(
+        self, data: Sequence[ResolveInput], deletes: Sequence[ResolveDelete], *, output_prefix: str, **_: Any
+    ) -> list[ResolvedFile]:
+        self.calls += 1
+        found = []
+        for i, one in enumerate(data):
+            newer = [d for d in deletes if d.scope in (None, one.scope) and d.file.sequence_number > one.file.sequence_number]  # type: ignore[operator]
+            keys = {row for delete in newer for row in self.table.delete_contents[delete.file.path, 0].rows}
+            if rows := self.table.contents[one.file.path] & keys:
+                key = (f"{output_prefix}-0.puffin", 4 + 40 * i)
+                partition = one.file.path.split("/")[-2]
+                self.table.delete_contents[key] = Delete(key, Kind.VECTOR, partition, 0, frozenset(rows), one.file.path)
+                sizes = {"size_bytes": 100, "offset": key[1], "length": 40, "cardinality": len(rows)}
+                found.append(ResolvedFile(data_path=one.file.path, path=key[0], **sizes))
+        return found
+
+
+def places(there: Iterable[int], rows: Iterable[int]) -> Longs:
+    """Where these rows stand among all of a file's rows."""
+    order = sorted(there)
+    return np.array(sorted(order.index(row) for row in rows if row in order), np.int64)
+
+
+def where_rows_went(inputs: Sequence[Iterable[int]], kept: Iterable[int]) -> PositionMap:
+    """The map of a rewrite of files with these rows into one."""
+    output = sorted(kept)
+    one = np.ones(1, np.int64)
+    pieces = [
+        (i, Runs(np.array([at], np.int64), one), 0, output.index(row))
+        for i, rows in enumerate(inputs)
+        for at, row in enumerate(sorted(rows))
+        if row in output
+    ]
+    return PositionMap.build(pieces)
 
 
 class Still:
@@ -472,6 +649,7 @@ class FakeEngine:
             rows_read=read,
             rows_dropped=read - len(rows),
             kept={1: Counted(values=len(rows), nulls=0)},
+            positions=where_rows_went([self.table.contents[file.path] for file in order.inputs], rows),
             seconds=0.1,
             cpu_seconds=0.1,
             peak_memory_bytes=1,
@@ -539,5 +717,6 @@ def write_groups(table: FakeTable, plan: Plan, groups: Mapping[int, Sequence[str
         table.contents[path] = frozenset(rows)
         described = {**known[paths[0]].data_file, "file-path": path, "record-count": len(rows)}
         described.pop("first-row-id", None)
-        written.append(WrittenGroup(group_id, tuple(known[path] for path in paths), (described,) if rows else ()))
+        went = where_rows_went([table.contents[path] for path in paths], rows)
+        written.append(WrittenGroup(group_id, tuple(known[path] for path in paths), (described,) if rows else (), went))
     return written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from neve.core.model import PartitionField, PartitionSpec
 from neve.core.plan import Plan
 from neve.core.record import GroupState, RunOutcome
 from neve.errors import CommitIncidentError
-from neve.flow.commit import COMMIT_ID, Committer, Outcome, Retry, WrittenGroup
+from neve.flow.commit import COMMIT_ID, Committer, Outcome, Retry
+from neve.flow.late import WrittenGroup
 from neve.flow.run import compact
 from neve.flow.tools import Tools
-from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, Still, plan_of, write_groups
+from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeTable, FakeWriter, Kind, Still, plan_of, write_groups
 
 SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
 
@@ -273,7 +275,7 @@ def test_a_position_delete_on_an_input_drops_its_group_and_the_row_stays_deleted
     scene.table.delete_positions(scene.first[0], 1)
     outcome = scene.commit()
 
-    assert outcome.replan == {0: f"rows of {scene.first[0]} were deleted meanwhile"}
+    assert outcome.replan == {0: f"deletes of {scene.first[0]} changed meanwhile"}
     assert outcome.committed == [1]
     assert scene.table.visible() == ALL_ROWS[1:]
 
@@ -313,7 +315,7 @@ def test_a_late_equality_delete_drops_the_group_where_no_old_file_survives() -> 
     scene.table.append(10, partition="a")
     outcome = scene.commit()
 
-    reason = f"a late equality delete applies to {scene.first[0]}, and no older file would keep it alive"
+    reason = "left out, so that late equality deletes stay alive"
     assert (outcome.replan, outcome.committed) == ({0: reason}, [1])
     assert scene.table.visible() == [1, 2, 4, 5, 6, 7, 8, 10]
 
@@ -378,7 +380,7 @@ def test_a_delete_added_by_a_replace_commit_between_check_and_commit_is_rolled_b
 
     outcome = scene.commit(before_rewrite=[lambda: scene.table.delete_positions(scene.first[0], 1, operation="replace")])
     assert outcome.committed == []
-    assert outcome.in_doubt[0] == f"rolled back, for rows of {scene.first[0]} were deleted meanwhile"
+    assert outcome.in_doubt[0] == f"rolled back, for deletes of {scene.first[0]} changed meanwhile"
     assert scene.table.visible() == ALL_ROWS[1:]
 
 
@@ -387,7 +389,7 @@ def test_equality_deletes_that_a_replace_commit_added_are_never_taken_for_new() 
     scene.table.delete_equal(3, partition="a", operation="replace", number=scene.plan.sequence_number)
     outcome = scene.commit()
 
-    assert outcome.replan == {0: f"equality deletes of {scene.first[0]} were rewritten meanwhile"}
+    assert outcome.replan == {0: f"equality deletes were rewritten meanwhile: {scene.first[0]}"}
     assert 3 not in scene.table.visible()
 
 
@@ -426,7 +428,7 @@ def test_deletes_that_were_undone_meanwhile_drop_the_group_that_had_applied_them
     table.roll_back(before)
     outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=lambda _: None).commit(groups)
 
-    assert outcome.replan == {0: f"deletes of {path} were rewritten or undone meanwhile"}
+    assert outcome.replan == {0: f"deletes of {path} changed meanwhile"}
     assert table.visible() == [1, 2, 3]
 
 
@@ -557,3 +559,89 @@ def test_a_kernel_that_loses_a_row_and_calls_it_deleted_is_caught_before_the_com
     assert record.groups[0].state is GroupState.FAILED
     assert writer.sent == []
     assert len(engine.discarded) == 1
+
+
+def moving(table: FakeTable, *answers: Answer, deletes: FakeDeletes, partitions: int) -> tuple[Plan, list[WrittenGroup], Any]:
+    """A group of two files in each of so many partitions, and someone who commits them when called."""
+    plan, writer = plan_of(table), FakeWriter(table, *answers)
+    planned = {file.path: file for file in writer.scan(writer.head())}
+    paths = {n: sorted(p for p, f in table.now.data.items() if f.partition == f"p{n}") for n in range(partitions)}
+    groups = write_groups(table, plan, paths)
+    committer = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=lambda _: None, deletes=deletes)
+    return plan, groups, lambda: committer.commit(groups)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_late_deletes_on_every_group_of_a_plan_are_moved_and_no_group_is_redone(version: int) -> None:
+    table = FakeTable(format_version=version)
+    for n in range(12):
+        table.append(n * 10, n * 10 + 1, n * 10 + 2, partition=f"p{n}")
+        table.append(n * 10 + 5, n * 10 + 6, partition=f"p{n}")
+    hit = sorted(table.now.data)
+    table.delete_positions(hit[0], min(table.contents[hit[0]]))
+    deletes = FakeDeletes(table)
+    _, groups, commit = moving(table, deletes=deletes, partitions=12)
+    for path in hit:
+        table.delete_positions(path, max(table.contents[path]))
+    left = table.visible()
+
+    outcome = commit()
+    assert (sorted(outcome.committed), outcome.replan, outcome.unused) == (list(range(12)), {}, [])
+    assert table.visible() == left
+    assert set(table.now.data) == {path for group in groups for path in group.output_paths}
+    assert {delete.target for delete in table.now.deletes.values()} == set(table.now.data)  # nothing dangles
+    assert len(deletes.written) == 12
+
+
+def test_a_conversion_by_others_is_known_by_its_rows() -> None:
+    table = FakeTable()
+    path = table.append(1, 2, 3, partition="p0")
+    table.append(4, partition="p0")
+    table.delete_equal(2, partition="p0")
+    _, _, commit = moving(table, deletes=FakeDeletes(table), partitions=1)
+    (equality,) = table.now.deletes
+    table._delete(Kind.POSITION, "p0", [2, 3], target=path, replaces=[equality])
+
+    assert commit().committed == [0]
+    assert table.visible() == [1, 4]
+
+
+def test_a_row_that_is_brought_back_costs_the_group() -> None:
+    table = FakeTable(format_version=3)
+    path = table.append(1, 2, 3, partition="p0")
+    table.append(4, partition="p0")
+    table.delete_positions(path, 2)
+    _, _, commit = moving(table, deletes=FakeDeletes(table), partitions=1)
+    (vector,) = table.now.deletes
+    table._delete(Kind.VECTOR, "p0", [3], target=path, replaces=[vector])
+
+    assert commit().replan == {0: f"deletes of {path} changed meanwhile"}
+    assert table.visible() == [1, 2, 4]
+
+
+def test_moved_deletes_of_a_try_that_was_refused_are_given_up_and_those_of_one_that_is_lost_are_not() -> None:
+    table = FakeTable()
+    path = table.append(1, 2, 3, partition="p0")
+    table.append(4, partition="p0")
+    deletes = FakeDeletes(table)
+    _, _, commit = moving(table, Answer.CONFLICT, Answer.LOST_AFTER, deletes=deletes, partitions=1)
+    table.delete_positions(path, 1)
+
+    outcome = commit()
+    assert outcome.committed == [0]
+    assert outcome.unused == [deletes.written[0][0]]
+    assert list(table.now.deletes) == [deletes.written[1]]
+    assert table.visible() == [2, 3, 4]
+
+
+def test_equality_deletes_of_a_writer_that_also_appends_never_hold_a_compaction_up() -> None:
+    """The files that it adds are as old as its deletes, and keep them alive although every old file is rewritten."""
+    table = FakeTable()
+    table.append(1, 2, partition="p0")
+    table.append(3, partition="p0")
+    _, _, commit = moving(table, deletes=FakeDeletes(table), partitions=1)
+    table.upsert(2, 20, partition="p0")
+    table.upsert(3, 30, partition="p0")
+
+    assert commit().committed == [0]
+    assert table.visible() == [1, 20, 30]

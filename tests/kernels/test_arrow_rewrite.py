@@ -125,6 +125,30 @@ def test_memory_bounds_a_row_group() -> None:
 VALUES = schema(field(1, "d", "double"), field(2, "f", "float"))
 
 
+class _NoKeys:
+    """Keys that take memory and find nothing."""
+
+    field_ids = (1,)
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+    def finder(self, *_: Any) -> None:
+        return None
+
+
+def test_keys_leave_less_memory_for_a_row_group_but_at_least_half() -> None:
+    numbers = schema(field(1, "n", "long"))
+    table = pa.table({"n": np.arange(200_000)}, schema=pq.read_schema(io.BytesIO(parquet([], numbers))))
+    data = parquet(table, row_group_size=10_000)
+    options = WriteOptions(memory_bytes=MIB)
+    found = [
+        run([given(data)], numbers, options, deleted_keys=[_NoKeys(size)])[0].outputs[0].row_groups
+        for size in (0, MIB // 2, 10 * MIB)
+    ]
+    assert found == [3, 5, 5]
+
+
 def test_nan_is_counted_and_kept_out_of_the_bounds() -> None:
     rows = [{"d": v, "f": v} for v in (1.0, math.nan, -math.inf, None, math.nan, 3.5)]
     result, _ = run([given(parquet(rows, VALUES), deleted=[4])], VALUES)

@@ -242,7 +242,7 @@ def test_orders_and_results_travel_as_json_unchanged(tmp_path: Path) -> None:
     order = make_order(tmp_path, two_files())
     result = run_order(order, Storage({}))
     assert WorkOrder.model_validate_json(order.model_dump_json()) == order
-    assert WorkResult.model_validate_json(result.model_dump_json()) == result
+    assert WorkResult.model_validate_json(result.model_dump_json()).model_dump_json() == result.model_dump_json()
 
 
 def test_an_identity_partition_value_fills_a_column_that_the_files_lack(tmp_path: Path) -> None:

@@ -15,14 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from neve.core.plan import Plan
 from neve.errors import CommitIncidentError
-from neve.flow.commit import Committer, Outcome, WrittenGroup
-from tests.flow.fakes import Answer, FakeTable, FakeWriter, Still, plan_of, write_groups
+from neve.flow.commit import Committer, Outcome
+from neve.flow.late import WrittenGroup
+from tests.flow.fakes import Answer, FakeDeletes, FakeTable, FakeWriter, Still, plan_of, write_groups
 
 PARTITIONS = ("a", "b")
 STRIKES = (
     "append",
     "delete by position",
     "delete by equality",
+    "upsert",
     "overwrite",
     "compact",
     "rewrite position deletes",
@@ -49,7 +51,11 @@ class CommitRaces(RuleBasedStateMachine):
         self.discarded: set[str] = set()
         self.writers: list[FakeWriter] = []
 
-    @initialize()
+    @initialize(moves_deletes=st.booleans())
+    def begin(self, moves_deletes: bool) -> None:
+        self.moves_deletes = moves_deletes
+        self.fill()
+
     def fill(self) -> None:
         for partition in (*PARTITIONS, *PARTITIONS, "a"):
             self._append(partition)
@@ -65,6 +71,7 @@ class CommitRaces(RuleBasedStateMachine):
             "append": lambda: self._append(partition),
             "delete by equality": lambda: self._delete_equal(partition, choice),
             "delete by equality in a replace commit": lambda: self._delete_equal_by_replace(partition, choice),
+            "upsert": lambda: self._upsert(partition, choice),
             "rewrite equality deletes": lambda: self.table.rewrite_equality_deletes(partition),
             "roll back": self._roll_back,
             "upgrade": self.table.upgrade,
@@ -97,6 +104,14 @@ class CommitRaces(RuleBasedStateMachine):
         doomed = {row for row in there if row % 4 == choice % 4}
         self.table.delete_equal(*doomed, partition=partition)
         self.rows -= doomed
+
+    def _upsert(self, partition: str, choice: int) -> None:
+        there = sorted(r for p, f in self.table.now.data.items() if f.partition == partition for r in self.table.contents[p])
+        if there:
+            self.table.upsert(there[choice % len(there)], self.next_row, partition=partition)
+            self.rows -= {there[choice % len(there)]}
+            self.rows.add(self.next_row)
+            self.next_row += 1
 
     def _delete_equal_by_replace(self, partition: str, choice: int) -> None:
         """Iceberg lets a replace commit add a delete of any number; this one has the head's."""
@@ -155,7 +170,9 @@ class CommitRaces(RuleBasedStateMachine):
                 writer.land()
 
         try:
-            outcome = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=sleep).commit(groups)
+            deletes = FakeDeletes(self.table) if self.moves_deletes else None
+            committer = Committer(plan, writer, planned, run_id="r", clock=Still(), sleep=sleep, deletes=deletes)
+            outcome = committer.commit(groups)
         except CommitIncidentError:
             assert failing & set(range(1, writer.refreshes))  # otherwise it would have been noticed in time, and taken back
             self._start_over()
@@ -181,6 +198,7 @@ class CommitRaces(RuleBasedStateMachine):
         for group in groups:
             if group.group_id in lost - set(outcome.in_doubt):
                 self.discarded |= group.output_paths
+        self.discarded |= set(outcome.unused)
         if outcome.snapshot_id in self.table.history:
             snapshot = self.table.history[outcome.snapshot_id]
             for group in groups:
@@ -197,7 +215,7 @@ class CommitRaces(RuleBasedStateMachine):
 
     @invariant()
     def nothing_that_was_discarded_is_live(self) -> None:
-        assert not self.discarded & set(self.table.now.data)
+        assert not self.discarded & {*self.table.now.data, *(path for path, _ in self.table.now.deletes)}
 
 
 CommitRaces.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.files import SCHEMA, FileColumns, Partition
+from neve.core.files import DEFAULTS, SCHEMA, FileColumns, Partition
 from neve.core.model import Snapshot, TableState
 from neve.core.plan import Plan
 from neve.core.plan_words import Kernel, Tier
@@ -96,6 +96,7 @@ def after(state: TableState, planned: Plan) -> tuple[TableState, Memory]:
                     "sort_order_id": -1,
                     "sequence_number": 60,
                     "snapshot_id": 3,
+                    **DEFAULTS,
                 }
             )
     written = FileColumns(table=pa.Table.from_pylist(rows, schema=SCHEMA), partitions=columns.partitions)

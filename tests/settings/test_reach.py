@@ -20,6 +20,7 @@ VALUES = {
     "max-bytes": "3 GB",
     "max-cost": "1.5",
     "max-parallelism": "3",
+    "inline-deletes": "3 MB",
     "max-file-size": "700 MB",
     "min-group-size": "5 MB",
     "max-group-size": "10 GB",

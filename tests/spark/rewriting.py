@@ -20,16 +20,21 @@ from neve.core.plan import Plan
 from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import Policy
 from neve.core.record import RunRecord
+from neve.core.upkeep import Upkeep, UpkeepRecord
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.resolving import Resolver
 from neve.engines.spark.rewrite import SparkEngine
 from neve.engines.spark.spark_kernel import SparkKernel
 from neve.flow import inspect
+from neve.flow.deletes import UpkeepRequest, keep_up
 from neve.flow.plan import Request, plan
 from neve.flow.run import compact
 from neve.flow.tools import Tools
+from neve.kernels.deletes.store import StoredDeletes
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
+from neve.storage import Storage
 from tests.samples.reading import duckdb_rows, plain_rows
 
 if TYPE_CHECKING:
@@ -90,6 +95,8 @@ class Bench:
     namespace: str
     name: str
     inputs: set[str] = field(default_factory=set)
+    moves_deletes: bool = False
+    """Whether deletes that come late are moved, as `compose` has it."""
 
     @property
     def sql_name(self) -> str:
@@ -139,12 +146,27 @@ class Bench:
         """`strike` happens between execute and commit, `strike_at_commit` between the last check and the commit itself."""
         state, planned = self.plan(kernel, paths=paths)
         assert planned.snapshot_id is not None
-        self.bridge = StrikingBridge(self.spark, planned.table)
+        return compact(planned, self._tools(state, strike, strike_at_commit))
+
+    def keep_up(self, operation: Upkeep) -> UpkeepRecord:
+        """`neve deletes` on the table."""
+        state = self.state()
+        return keep_up(UpkeepRequest(state.name, state.uuid, operation), self._tools(state, lambda: None, None))
+
+    def _tools(self, state: TableState, strike: Strike, strike_at_commit: Strike | None) -> Tools:
+        self.bridge = StrikingBridge(self.spark, state.name)
         self.bridge.strike = strike_at_commit
-        kernel_ = SparkKernel(self.spark, self.bridge, planned.snapshot_id)
-        self.engine = StrikingEngine(SparkEngine(self.spark, kernel_, {}, max_parallelism=4), strike)
-        tools = Tools(writer=self.bridge, engine=self.engine, specs=state.specs, clock=Still(), sleep=lambda _: None)
-        return compact(planned, tools)
+        kernel = SparkKernel(self.spark, self.bridge, state.snapshot_id or 0)
+        self.engine = StrikingEngine(SparkEngine(self.spark, kernel, {}, max_parallelism=4), strike)
+        return Tools(
+            writer=self.bridge,
+            engine=self.engine,
+            specs=state.specs,
+            clock=Still(),
+            sleep=lambda _: None,
+            deletes=StoredDeletes(lambda: Storage({})) if self.moves_deletes else None,
+            resolver=Resolver(self.spark, {}),
+        )
 
     def expire(self) -> None:
         """Every snapshot goes but the newest."""

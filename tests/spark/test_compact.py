@@ -26,8 +26,8 @@ BY_SAMPLE = {
     "floats": [(COPY, COPY), (ARROW, ARROW), (SPARK, SPARK)],
     "mixed_writers": [(COPY, ARROW), (ARROW, ARROW)],
     "wide": [(ARROW, ARROW)],
-    "cdc": [(COPY, SPARK)],
-    "v3": [(ARROW, SPARK)],
+    "cdc": [(COPY, ARROW), (SPARK, SPARK)],
+    "v3": [(ARROW, ARROW), (SPARK, SPARK)],
 }
 
 

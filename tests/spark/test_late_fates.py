@@ -89,7 +89,7 @@ def test_a_group_that_landed_and_is_held_by_a_tag_alone_ends_in_doubt_with_its_f
 INTERRUPTED_RUN = """
 import os, signal, sys
 from contextlib import contextmanager
-from neve.engines.spark import bridge, rewrite
+from neve.engines.spark import bridge, deltas, rewrite
 from neve.flow import run
 from neve.state import StateStore
 
@@ -97,7 +97,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in th
 moment = sys.argv.pop(1)
 run.BATCH_GROUPS = 1
 rewrite.WAVE_BYTES = 0
-settled, committing, rewrite_files = StateStore.settled, bridge.committing, bridge.TableBridge.rewrite
+settled, committing, rewrite_files = StateStore.settled, deltas.committing, bridge.TableBridge.rewrite
 
 def interrupt(*_):
     os.killpg(0, signal.SIGINT)
@@ -108,14 +108,14 @@ def settled_then_interrupted(self, run_id, states):
 
 @contextmanager
 def interrupted_soon():
-    bridge.committing = committing  # one Ctrl-C, not one for each commit
+    deltas.committing = committing  # one Ctrl-C, not one for each commit
     with committing():
         signal.setitimer(signal.ITIMER_REAL, 0.02)
         yield
 
 def rewrite_interrupted(*args, **options):
     signal.signal(signal.SIGALRM, interrupt)
-    bridge.committing = interrupted_soon
+    deltas.committing = interrupted_soon
     rewrite_files(*args, **options)
 
 if moment == "after a commit":

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+from neve.catalogs.cache import MetadataCache
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
 from neve.core.depth import Depth
@@ -16,6 +18,8 @@ from neve.core.files import FileColumns
 from neve.core.model import TableName
 from neve.engines.spark.metadata import LargeTableReader
 from neve.flow.inspect import read
+from neve.samples import Target
+from neve.samples.equality_deletes import add_equality_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +31,15 @@ def by_path(files: FileColumns) -> list[dict[str, object]]:
     """The rows in an order of their own, partitions spelled out."""
     names = pa.array([f"{p.spec_id}:{p.path}" for p in files.partitions])
     spelled = files.table.set_column(3, "partition", pc.take(names, files.table.column("partition")))
-    keys = [("path", "ascending"), ("size_bytes", "ascending"), ("records", "ascending")]
+    keys = [("path", "ascending"), ("content_offset", "ascending")]
     return list(spelled.sort_by(keys).to_pylist())
 
 
-def assert_readers_agree(spark: SparkSession, warehouse: Path, table: str) -> FileColumns:
+def assert_readers_agree(spark: SparkSession, warehouse: Path, table: str, cache: MetadataCache | None = None) -> FileColumns:
     name, settings = open_warehouse(str(warehouse))
-    reader = IcebergCatalog(name, settings, environ={}).open(TableName(catalog=name, namespace=(NAMESPACE,), name=table))
+    reader = IcebergCatalog(name, settings, environ={}, cache=cache).open(
+        TableName(catalog=name, namespace=(NAMESPACE,), name=table)
+    )
     plain = read(reader, Depth.FILES).files
     large = read(LargeTableReader(reader, lambda: spark, python_max_files=0), Depth.FILES).files
     assert plain is not None
@@ -101,6 +107,73 @@ def test_readers_agree_on_every_format_version(spark: SparkSession, warehouse: P
     assert (deletes > 0, int(files.is_vector.sum()) == deletes) == {1: (False, True), 2: (True, False), 3: (True, True)}[
         version
     ]
+
+
+def told(files: FileColumns, *, is_data: bool) -> list[dict[str, object]]:
+    """What the columns about deletes and rows say, paths left out."""
+    chosen = files.table.filter(pa.array((files.column("content") == 0) == is_data)).sort_by("first_row_id")
+    rows = chosen.select(["referenced", "content_offset", "equality_ids", "first_row_id"]).to_pylist()
+    paths = set(files.table.column("path").to_pylist())
+    assert {row["referenced"] for row in rows} <= {"", *paths}
+    return [{**row, "referenced": bool(row["referenced"])} for row in rows]
+
+
+NOTHING = {"referenced": False, "content_offset": -1, "equality_ids": "", "first_row_id": -1}
+
+
+@pytest.mark.parametrize(("granularity", "names_one"), [("file", True), ("partition", False)])
+def test_readers_agree_on_what_position_deletes_name(
+    spark: SparkSession, warehouse: Path, granularity: str, names_one: bool
+) -> None:
+    table = f"local.{NAMESPACE}.by_{granularity}"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='2',"
+        f" 'write.delete.mode'='merge-on-read', 'write.delete.granularity'='{granularity}')"
+    )
+    for _ in range(2):
+        spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(100)")
+    spark.sql(f"DELETE FROM {table} WHERE id < 10")
+    files = assert_readers_agree(spark, warehouse, f"by_{granularity}")
+    assert told(files, is_data=False) == [{**NOTHING, "referenced": names_one}] * (2 if names_one else 1)
+    assert told(files, is_data=True) == [NOTHING] * 2
+
+
+def test_readers_agree_on_equality_deletes(spark: SparkSession, warehouse: Path, catalog: SqlCatalog) -> None:
+    table = f"local.{NAMESPACE}.by_key"
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, kind STRING) USING iceberg TBLPROPERTIES ('format-version'='2')")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'a')")
+    target = Target(catalog, spark=spark, namespace=NAMESPACE)
+    add_equality_deletes(target, "by_key", rows=[{"kind": "a", "id": 1}])
+    add_equality_deletes(target, "by_key", rows=[{"id": 1}])
+    files = assert_readers_agree(spark, warehouse, "by_key")
+    ids = sorted(str(row["equality_ids"]) for row in told(files, is_data=False))
+    assert ids == ["1", "1,2"]
+
+
+def test_readers_agree_on_vectors_and_row_ids_of_a_table_that_went_to_v3(
+    spark: SparkSession, warehouse: Path, tmp_path: Path
+) -> None:
+    table = f"local.{NAMESPACE}.upgraded"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING iceberg"
+        " TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read')"
+    )
+    spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(100)")
+    cache = MetadataCache(tmp_path, max_bytes=10**6, ttl_seconds=3600)
+    files = assert_readers_agree(spark, warehouse, "upgraded", cache)
+    assert told(files, is_data=True) == [NOTHING]
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version'='3')")
+    spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(50)")
+    spark.sql(f"DELETE FROM {table} WHERE id < 10")
+    files = assert_readers_agree(spark, warehouse, "upgraded", cache)
+    assert sorted(row["first_row_id"] for row in files.table.to_pylist() if row["content"] == 0) == sorted(
+        row[0] for row in spark.sql(f"SELECT first_row_id FROM {table}.data_files").collect()
+    )
+    vectors = told(files, is_data=False)
+    assert [row["referenced"] for row in vectors] == [True, True]
+    assert sorted(int(str(row["content_offset"])) for row in vectors)[0] == 4
+    spark.sql(f"CALL local.system.rewrite_manifests('{NAMESPACE}.upgraded')")
+    assert told(assert_readers_agree(spark, warehouse, "upgraded", cache), is_data=True) == told(files, is_data=True)
 
 
 def test_a_small_table_starts_no_spark(spark: SparkSession, warehouse: Path) -> None:

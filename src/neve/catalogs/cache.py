@@ -17,7 +17,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-FORMAT = "1"
+FORMAT = "2"
 """Part of every key; raised when what is stored under a key changes its meaning."""
 
 

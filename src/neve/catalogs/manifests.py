@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyiceberg.avro.decoder import new_decoder
 
 from neve.catalogs.avro import AvroHeader, read_blocks, read_header, record_reader
-from neve.core.files import SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.core.files import POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition, default_columns, spell_ids
 from neve.core.model import Manifest
 from neve.core.partition_path import TypedField, partition_path
 from neve.errors import CorruptMetadataError
@@ -31,6 +31,7 @@ _LIST_FIELDS = (
     "added_data_files_count",  # the same counts under their v1 names
     "existing_files_count",
     "existing_data_files_count",
+    "first_row_id",
 )
 _ENTRY_FIELDS = (
     "status",
@@ -46,6 +47,16 @@ _ENTRY_FIELDS = (
     "data_file.sort_order_id",
     "data_file.content_size_in_bytes",
 )
+_DELETE_FIELDS = (
+    "data_file.equality_ids",
+    "data_file.referenced_data_file",
+    "data_file.content_offset",
+    "data_file.lower_bounds",
+    "data_file.upper_bounds",
+)
+_PATH_FIELD_ID = 2147483546
+"""The column of a position delete file that holds the data file's path."""
+
 _DELETED = 2
 
 
@@ -79,6 +90,7 @@ def _manifest(row: dict[str, Any]) -> Manifest:
         sequence_number=row.get("sequence_number") or 0,
         added_snapshot_id=row.get("added_snapshot_id"),
         live_files=None if added is None or existing is None else added + existing,
+        first_row_id=row.get("first_row_id"),
     )
 
 
@@ -89,15 +101,27 @@ def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str]) 
             f"Cannot decode manifest {manifest.path}: it has {len(data):,} bytes, its list says {manifest.length_bytes:,}",
             hint="The file was cut short or replaced.",
         )
-    header, rows = _rows(data, _ENTRY_FIELDS, f"manifest {manifest.path}")
+    header, rows = _rows(data, _wanted(manifest), f"manifest {manifest.path}")
     live = [row for row in rows if row["status"] != _DELETED]
     fields = [TypedField(*f) for f in _partition_fields(header.schema, transforms)]
-    partitions: dict[tuple[Any, ...], int] = {}
+    # Python takes 0.0 and -0.0 for equal, which Iceberg does not.
+    key = repr if any(field.type in ("float", "double") for field in fields) else tuple
+    partitions: dict[Any, int] = {}
+    distinct: list[tuple[Any, ...]] = []
     for row in live:
         values = row["data_file.partition"]
-        row["partition"] = partitions.setdefault(values, len(partitions))
-    paths = tuple(Partition(manifest.spec_id, partition_path(fields, values)) for values in partitions)
+        row["partition"] = partitions.setdefault(key(values), len(partitions))
+        if len(partitions) > len(distinct):
+            distinct.append(values)
+    paths = tuple(Partition(manifest.spec_id, partition_path(fields, values)) for values in distinct)
     return FileColumns(table=_columns(live, manifest), partitions=paths)
+
+
+def _wanted(manifest: Manifest) -> Collection[str]:
+    """Only what a manifest of its kind can tell: most are of data files, and statistics take longest to read."""
+    if manifest.holds_deletes:
+        return (*_ENTRY_FIELDS, *_DELETE_FIELDS)
+    return _ENTRY_FIELDS if manifest.first_row_id is None else (*_ENTRY_FIELDS, "data_file.first_row_id")
 
 
 def _columns(rows: list[dict[str, Any]], manifest: Manifest) -> pa.Table:
@@ -118,9 +142,42 @@ def _columns(rows: list[dict[str, Any]], manifest: Manifest) -> pa.Table:
             "sort_order_id": column("data_file.sort_order_id", UNKNOWN),
             "sequence_number": column("sequence_number", manifest.sequence_number),
             "snapshot_id": column("snapshot_id", UNKNOWN if manifest.added_snapshot_id is None else manifest.added_snapshot_id),
+            **default_columns(len(rows)),
+            **(_told_of_deletes(rows) if manifest.holds_deletes else _first_row_ids(rows, manifest.first_row_id)),
         },
         schema=SCHEMA,
     )
+
+
+def _told_of_deletes(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    offsets = [row.get("data_file.content_offset") for row in rows]
+    return {
+        "referenced": [_referenced(row) for row in rows],
+        "content_offset": [UNKNOWN if offset is None else offset for offset in offsets],
+        "equality_ids": [spell_ids(row.get("data_file.equality_ids") or ()) for row in rows],
+    }
+
+
+def _referenced(row: dict[str, Any]) -> str:
+    """The one data file that a delete of positions names. Bounds that are equal are whole: a cut upper bound is rounded up."""
+    if row.get("data_file.content") != POSITION_DELETES:
+        return ""
+    if (named := row.get("data_file.referenced_data_file")) is not None:
+        return str(named)
+    lower, upper = (dict(row.get(f"data_file.{side}_bounds") or ()).get(_PATH_FIELD_ID) for side in ("lower", "upper"))
+    return lower.decode() if lower is not None and lower == upper else ""
+
+
+def _first_row_ids(rows: list[dict[str, Any]], following: int | None) -> dict[str, Any]:
+    """Each file's own, or else where the file before ended; a manifest that was given none passes none on."""
+    if following is None:
+        return {}
+    found = []
+    for row in rows:
+        own = row.get("data_file.first_row_id")
+        found.append(following if own is None else own)
+        following += row["data_file.record_count"] if own is None else 0
+    return {"first_row_id": found}
 
 
 def _partition_fields(schema: dict[str, Any], transforms: Sequence[str]) -> list[tuple[str, str, str]]:

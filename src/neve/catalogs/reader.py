@@ -96,7 +96,7 @@ class MetadataReader:
         for manifest, part in decode_all(jobs, self._read):
             parts[manifest.path] = part
             if self._cache:
-                self._cache.keep("manifest", manifest.path, to_ipc(part))
+                self._cache.keep("manifest", _key(manifest), to_ipc(part))
             if progress:
                 progress("inspect", len(parts), len(manifests))
         return concatenate([parts[m.path] for m in manifests])
@@ -114,7 +114,7 @@ class MetadataReader:
             return dict(zip(wanted, threads.map(row_groups, wanted), strict=True))
 
     def _cached(self, manifest: Manifest) -> FileColumns | None:
-        found = self._cache.find("manifest", manifest.path) if self._cache else None
+        found = self._cache.find("manifest", _key(manifest)) if self._cache else None
         return from_ipc(found) if found else None
 
     def _metadata_bytes(self) -> int | None:
@@ -129,6 +129,11 @@ class MetadataReader:
     def _fetch(self, kind: str, location: str, produce: Callable[[], bytes]) -> bytes:
         with reading(location):
             return self._cache.fetch(kind, location, produce) if self._cache else produce()
+
+
+def _key(manifest: Manifest) -> str:
+    """A manifest from before the table went to v3 is given its first row id later, and by each branch another."""
+    return manifest.path if manifest.first_row_id is None else f"{manifest.path}#{manifest.first_row_id}"
 
 
 def _spec(spec: Any) -> PartitionSpec:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neve.cli import config, runs, state
+from neve.cli import config, deletes, runs, state
 from neve.cli.command import CONTEXT, examples
 from neve.cli.compact import compact
 from neve.cli.demo import demo
@@ -121,6 +121,7 @@ app.command(
         "neve compact db.events --force --json | jq .stats",
     ),
 )(compact)
+app.add_typer(deletes.app, name="deletes")
 app.add_typer(runs.app, name="runs")
 app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)
 app.command(epilog=examples("neve work order.json --out result.json", "neve work - < order.json > result.json"))(work)

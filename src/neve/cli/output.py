@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neve.core.model import TableName
     from neve.core.plan import Plan
     from neve.core.record import RunRecord
+    from neve.core.upkeep import UpkeepRecord
     from neve.flow.rollback import RolledBack
     from neve.render.demo import Compaction
     from neve.render.listings import CheckRow, SettingRow
@@ -41,6 +42,10 @@ class Output(Protocol):
 
     def rolled_back(self, done: RolledBack) -> None:
         """A run that was taken back."""
+        ...
+
+    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:
+        """An upkeep of deletes, done or only told, and what to type next."""
         ...
 
     def runs(self, rows: Sequence[RunRow]) -> None:
@@ -110,6 +115,13 @@ class TextOutput:
         moved = f"{done.branch} moved from snapshot {done.from_snapshot} back to {done.to_snapshot}"
         self._line(f"Rolled back run {done.run_id[:8]} over {printable(done.table)}: {moved}.")
 
+    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:
+        """The whole page, and what to type next."""
+        from neve.render.deletes import upkeep_text
+
+        self._console.print(upkeep_text(record))
+        self._steps("Next", next_steps)
+
     def runs(self, rows: Sequence[RunRow]) -> None:
         """One line each."""
         from neve.render.runs import runs_text
@@ -119,12 +131,16 @@ class TextOutput:
     def run(self, row: RunRow) -> None:
         """The whole page, if there is a record."""
         from neve.core.record import RunRecord
+        from neve.core.upkeep import UpkeepRecord
         from neve.flow.rollback import RolledBack
+        from neve.render.deletes import upkeep_text
         from neve.render.run import record_text
         from neve.render.runs import run_row_text
 
         if row.kind == "rollback" and row.record:
             self.rolled_back(RolledBack.model_validate(row.record))
+        elif row.kind == "deletes" and row.record:
+            self._console.print(upkeep_text(UpkeepRecord.model_validate(row.record)))
         else:
             self._console.print(record_text(RunRecord.model_validate(row.record)) if row.record else run_row_text(row))
 
@@ -207,6 +223,10 @@ class JsonOutput:
     def rolled_back(self, done: RolledBack) -> None:
         """The value itself."""
         self._document(**done.model_dump(mode="json"))
+
+    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+        """The record, and how many deletes are left."""
+        self._document(**record.model_dump(mode="json"), deletes_after=record.deletes_after)
 
     def runs(self, rows: Sequence[RunRow]) -> None:
         """Without the records, which may be long."""

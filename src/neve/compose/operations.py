@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from neve.compose.looking import Looking
 from neve.compose.place import Place
 from neve.compose.rewriting import Rewriting
+from neve.compose.upkeep import DeleteUpkeep
 from neve.core.depth import Depth
+from neve.core.model import MAIN
 from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from neve.core.model import TableName
     from neve.core.plan import Plan
     from neve.core.record import RunRecord
+    from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.doctor import Check, RemoteClock
     from neve.flow.plan import Request
@@ -50,6 +53,7 @@ class Neve:
         self._place, self._resources = place, resources
         self._looking = Looking(place, loaded, clock)
         self._rewriting = Rewriting(place, self._looking, clock)
+        self._upkeep = DeleteUpkeep(place, self._looking, clock)
 
     @classmethod
     def open(
@@ -131,6 +135,12 @@ class Neve:
     def commit(self, plan: Plan, results: Sequence[WorkResult], *, progress: Progress | None = None) -> RunRecord:
         """Verifies and commits what orders of this plan wrote."""
         return self._rewriting.commit(plan, results, progress)
+
+    def deletes(
+        self, table: str, operation: str, *, branch: str = MAIN, dry_run: bool = False, progress: Progress | None = None
+    ) -> UpkeepRecord:
+        """Keeps the table's deletes few and cheap by `convert`, `rewrite` or `prune`; no row changes, no data is rewritten."""
+        return self._upkeep.run(table, operation, branch=branch, dry_run=dry_run, progress=progress)
 
     def unfinished(self) -> tuple[JournaledRun, ...]:
         """Runs that were begun and never ended."""

@@ -182,13 +182,21 @@ class Rewriting:
         from neve.engines.spark.rewrite import SparkEngine
         from neve.engines.spark.spark_kernel import SparkKernel
         from neve.flow.tools import Tools
+        from neve.kernels.deletes.store import StoredDeletes
+        from neve.storage import Storage
 
         place = self._place
         place.check_commits(planned.table)
         bridge = TableBridge(place.spark, planned.table)
         kernel = SparkKernel(place.spark, bridge, planned.snapshot_id or 0)
-        parallelism = planned.policy.max_parallelism
-        engine = SparkEngine(place.spark, kernel, lambda: place.storage(planned.table), max_parallelism=parallelism)
+        policy = planned.policy
+        engine = SparkEngine(
+            place.spark,
+            kernel,
+            lambda: place.storage(planned.table),
+            max_parallelism=policy.max_parallelism,
+            inline_bytes=policy.inline_delete_bytes,
+        )
         return Tools(
             writer=bridge,
             engine=engine,
@@ -199,6 +207,7 @@ class Rewriting:
             journal=store,
             leases=store,
             content=self._content_check(bridge, planned) if verify == "content" else None,
+            deletes=StoredDeletes(lambda: Storage(place.storage(planned.table))),
         )
 
     def _content_check(self, bridge: TableBridge, planned: Plan) -> ContentVerifier:

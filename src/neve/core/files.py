@@ -6,6 +6,7 @@ must give equal columns for the same table. One row is one live data or delete f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,6 +23,9 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 UNKNOWN = -1
 """Stands for a number that the metadata does not tell (row groups, sort order)."""
 
+DEFAULTS = {"referenced": "", "content_offset": UNKNOWN, "equality_ids": "", "first_row_id": UNKNOWN}
+"""Columns that say something of few files only, with the value that the others have."""
+
 SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -34,8 +38,27 @@ SCHEMA = pa.schema(
         pa.field("sort_order_id", pa.int32(), nullable=False),  # UNKNOWN where absent
         pa.field("sequence_number", pa.int64(), nullable=False),  # data sequence number; 0 in v1
         pa.field("snapshot_id", pa.int64(), nullable=False),  # that added the file; UNKNOWN where absent
+        pa.field("referenced", pa.string(), nullable=False),  # the one data file that a delete names; "" for none
+        pa.field("content_offset", pa.int64(), nullable=False),  # where a vector begins in its Puffin file; else UNKNOWN
+        pa.field("equality_ids", pa.string(), nullable=False),  # as `spell_ids` writes them; "" but for equality deletes
+        pa.field("first_row_id", pa.int64(), nullable=False),  # of a data file in v3; UNKNOWN where absent
     ]
 )
+
+
+def spell_ids(ids: Iterable[int]) -> str:
+    """A set of field ids as text, such as `1,3`: equal sets are equal texts, and files without any cost next to nothing."""
+    return ",".join(map(str, sorted(set(ids))))
+
+
+def read_ids(text: str) -> tuple[int, ...]:
+    """The inverse of `spell_ids`."""
+    return tuple(int(part) for part in text.split(",")) if text else ()
+
+
+def default_columns(rows: int, names: Iterable[str] = tuple(DEFAULTS)) -> dict[str, pa.Array]:
+    """These columns of as many files that have nothing to say in them; made without a look at any file."""
+    return {name: pa.repeat(pa.scalar(DEFAULTS[name], SCHEMA.field(name).type), rows) for name in names}
 
 
 @dataclass(frozen=True)
@@ -94,8 +117,10 @@ class FileColumns:
         return cls(table=SCHEMA.empty_table(), partitions=())
 
     def to_json(self) -> dict[str, Any]:
-        """Column lists, ready for JSON."""
-        return {"partitions": [[p.spec_id, p.path] for p in self.partitions], "columns": self.table.to_pydict()}
+        """Column lists, ready for JSON; columns in which no file says anything are left out."""
+        silent = [name for name, value in DEFAULTS.items() if pc.all(pc.equal(self.table.column(name), value)).as_py()]
+        columns = self.table.drop_columns(silent).to_pydict()
+        return {"partitions": [[p.spec_id, p.path] for p in self.partitions], "columns": columns}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -103,7 +128,9 @@ class FileColumns:
         if isinstance(value, cls):
             return value
         partitions = tuple(Partition(spec_id, path) for spec_id, path in value["partitions"])
-        return cls(table=pa.table(value["columns"], schema=SCHEMA), partitions=partitions)
+        columns = value["columns"]
+        silent = default_columns(len(columns["path"]), DEFAULTS.keys() - columns.keys())
+        return cls(table=pa.table(columns | silent, schema=SCHEMA), partitions=partitions)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -41,17 +41,17 @@ MAX_CHUNKS = 20_000
 
 _RULES = (
     (Kernel.SPARK, "not every file is Parquet"),
-    (Kernel.SPARK, "deletes may apply to its files"),
-    (Kernel.SPARK, "row lineage of format v3 must be kept"),
     (Kernel.SPARK, "the table has a sort order to keep"),
+    (Kernel.ARROW, "deletes may apply to its files"),
     (Kernel.ARROW, "files are cut, not only joined"),
     (Kernel.ARROW, "column chunks would be too small or too many to read well"),
     (Kernel.COPY, "fragments are joined as they are; their row groups are re-encoded later"),
     (Kernel.COPY, "row groups are large enough to keep"),
     (Kernel.ARROW, "row groups are too small to keep, or unknown"),
 )
-_OPEN_FROM = 4
-"""Rules before this one say what is right, those after it what is cheap: a pinned kernel overrules only the latter."""
+_OPEN_FROM = 3
+"""Rules before this one say what is right, those after it what is cheap: a pinned kernel overrules only the latter, unless it
+is `spark`, which is always right."""
 
 REASONS = (*(reason for _, reason in _RULES), "asked for")
 
@@ -62,9 +62,8 @@ def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = 
     chunks = np.maximum(groups.row_groups, groups.files) * groups.columns
     conditions = [
         ~groups.all_parquet,
-        groups.has_deletes,
-        everywhere & (groups.format_version >= 3),
         everywhere & groups.table_is_sorted,
+        groups.has_deletes,
         groups.splits,
         (chunks > MAX_CHUNKS) | (groups.bytes < MIN_CHUNK_BYTES * chunks),
         groups.tier == list(Tier).index(Tier.MINOR),
@@ -74,6 +73,7 @@ def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = 
     reason = np.argmax(np.array(conditions), axis=0) if len(groups.tier) else np.zeros(0, dtype=np.int64)
     kernel = np.array([list(Kernel).index(name) for name, _ in _RULES])[reason]
     if pinned is not None:
-        kernel = np.where(reason < _OPEN_FROM, kernel, list(Kernel).index(pinned))
-        reason = np.where(reason < _OPEN_FROM, reason, len(_RULES))
+        fixed = (reason < _OPEN_FROM) & (pinned is not Kernel.SPARK)
+        kernel = np.where(fixed, kernel, list(Kernel).index(pinned))
+        reason = np.where(fixed, reason, len(_RULES))
     return kernel, reason

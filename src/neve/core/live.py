@@ -18,6 +18,9 @@ DataFile = dict[str, Any]
 DeleteKey = tuple[str, int]
 """A delete file, or a vector by its Puffin file and offset."""
 
+EQUALITY = "equality-deletes"
+"""What a description of an equality delete says it contains."""
+
 _COUNTS = {
     "size_bytes": "column-sizes",
     "values": "value-counts",
@@ -42,13 +45,62 @@ class Ancestor:
     removed_deletes: Callable[[], Mapping[DeleteKey, int]] = field(default=dict, compare=False)
 
 
+class SharedDeletes:
+    """Equality deletes that many files have, with what is asked of them made once and not for each file."""
+
+    def __init__(self, deletes: tuple[DataFile, ...] = ()) -> None:
+        self.deletes = deletes
+
+    @cached_property
+    def described(self) -> dict[DeleteKey, DataFile]:
+        """By key."""
+        return {delete_key(delete): delete for delete in self.deletes}
+
+    @cached_property
+    def keys(self) -> frozenset[DeleteKey]:
+        """Their keys."""
+        return frozenset(self.described)
+
+
+_NOTHING_SHARED = SharedDeletes()
+
+
 @dataclass(frozen=True)
 class LiveFile:
-    """A live data file and its deletes."""
+    """A live data file and the deletes attached to it, in Iceberg's JSON.
+
+    Thousands of deletes may be attached to each of thousands of files. So descriptions are shared between files, and sets of
+    keys are made when they are asked for: kept, they would be most of a scan's memory. `shared` are the last of `delete_files`.
+    """
 
     data_file: DataFile
-    deletes: frozenset[DeleteKey] = frozenset()
-    equality_deletes: frozenset[DeleteKey] = frozenset()
+    delete_files: tuple[DataFile, ...] = ()
+    shared: SharedDeletes = field(default=_NOTHING_SHARED, compare=False, repr=False)
+
+    @property
+    def described_deletes(self) -> dict[DeleteKey, DataFile]:
+        """Its deletes by key."""
+        return {delete_key(delete): delete for delete in self._own} | self.shared.described
+
+    @property
+    def deletes(self) -> frozenset[DeleteKey]:
+        """The keys of its deletes."""
+        return self.shared.keys.union([delete_key(delete) for delete in self._own])
+
+    @property
+    def equality_deletes(self) -> frozenset[DeleteKey]:
+        """The keys of those that delete by equality."""
+        own = [delete_key(delete) for delete in self._own if delete["content"] == EQUALITY]
+        return self.shared.keys.union(own) if own else self.shared.keys
+
+    @property
+    def position_deletes(self) -> frozenset[DeleteKey]:
+        """The keys of the others: its vector, or files of positions."""
+        return frozenset([delete_key(delete) for delete in self._own if delete["content"] != EQUALITY])
+
+    @property
+    def _own(self) -> tuple[DataFile, ...]:
+        return self.delete_files[: len(self.delete_files) - len(self.shared.deletes)]
 
     @property
     def path(self) -> str:
@@ -74,6 +126,11 @@ class LiveFile:
             for field_id, value in zip(found["keys"], found["values"], strict=True):
                 fields.setdefault(field_id, {})[name] = bytes.fromhex(value) if name in _BOUNDS else value
         return {field_id: ColumnMetrics(**values) for field_id, values in fields.items()}
+
+
+def delete_key(delete: DataFile) -> DeleteKey:
+    """The key of a delete from its description."""
+    return delete["file-path"], delete.get("content-offset", 0)
 
 
 def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, ColumnMetrics]) -> DataFile:

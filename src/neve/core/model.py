@@ -99,6 +99,8 @@ class Manifest(Frozen):
     sequence_number: int
     added_snapshot_id: int | None
     live_files: int | None
+    first_row_id: int | None = None
+    """The row id from which files without one of their own are counted (v3)."""
 
 
 class PartitionField(Frozen):

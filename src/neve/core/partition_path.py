@@ -26,9 +26,12 @@ class TypedField(NamedTuple):
 
 
 def partition_path(fields: Sequence[TypedField], values: Sequence[Any]) -> str:
-    """The partition's path; void fields are left out, as a reader cannot tell them apart."""
+    """The partition's path; void fields are left out, as a reader cannot tell them apart.
+
+    Iceberg spells the text `null` like no value at all, though these are two partitions: the text's first letter is escaped.
+    """
     return "/".join(
-        f"{quote_plus(field.name)}={quote_plus(human(field.transform, field.type, value))}"
+        f"{quote_plus(field.name)}={'%6Eull' if value == 'null' else quote_plus(human(field.transform, field.type, value))}"
         for field, value in zip(fields, values, strict=True)
         if field.transform != "void"
     )

@@ -114,6 +114,13 @@ class Policy(BaseModel):
         why="Groups in flight at a time, however many cores there are, so that storage and neighbours are left some air.",
         ge=1,
     )
+    inline_delete_bytes: Bytes = knob(
+        10 * MIB,
+        "inline-deletes",
+        unit="size",
+        why="Deletes that several groups share travel with the work up to this size, instead of being read by every worker.",
+        ge=0,
+    )
     max_file_size_bytes: Bytes | None = knob(
         None,
         "max-file-size",

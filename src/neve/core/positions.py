@@ -75,6 +75,14 @@ class PositionMap:
         found = (run >= 0) & (offset < self.lengths[at])
         return np.where(found, self.outputs[at], -1), np.where(found, self.output_starts[at] + offset, -1)
 
+    def left_out(self, index: int, records: int) -> Longs:
+        """The rows of one input, which has so many, that went nowhere."""
+        low, high = np.searchsorted(self.inputs, [index, index + 1])
+        kept = np.zeros(records + 1, np.int64)
+        np.add.at(kept, self.input_starts[low:high], 1)
+        np.add.at(kept, self.input_starts[low:high] + self.lengths[low:high], -1)
+        return np.flatnonzero(np.cumsum(kept)[:-1] == 0)
+
     def to_text(self) -> str:
         """Compressed, for journals and results: rows that were deleted here and there make many runs."""
         columns = np.stack([getattr(self, name) for name in _COLUMNS])

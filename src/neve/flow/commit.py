@@ -13,32 +13,38 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from neve.core.conflicts import Fate, Verdict, changed_shape, judge, keeps_sequence_number, lost_deletes
-from neve.core.live import Ancestor, DataFile, LiveFile
+from neve.core.conflicts import (
+    Fate,
+    LateEquality,
+    Verdict,
+    came_late,
+    changed_shape,
+    judge,
+    keeps_sequence_number,
+    late_equality,
+    lost_deletes,
+    ours_to_drop,
+)
+from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.marker import Marker
 from neve.core.plan import Plan
+from neve.core.positions import Longs
 from neve.core.workload import RUN_ID
-from neve.errors import CatalogUnreachableError, CommitConflictError, CommitIncidentError, CommitUnknownError, StorageError
+from neve.errors import (
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitIncidentError,
+    CommitUnknownError,
+    NeveError,
+    StorageError,
+)
+from neve.flow.late import WrittenGroup, moves
 from neve.flow.tools import Sleeper
-from neve.ports import Clock, TableWriter
+from neve.ports import Clock, DeleteFiles, TableWriter
 
 log = logging.getLogger(__name__)
 
 COMMIT_ID = "neve.commit-id"
-
-
-@dataclass(frozen=True)
-class WrittenGroup:
-    """A group whose files exist and whose proof holds."""
-
-    group_id: int
-    inputs: tuple[LiveFile, ...]
-    outputs: tuple[DataFile, ...]
-
-    @property
-    def output_paths(self) -> set[str]:
-        """Where its files are."""
-        return {file["file-path"] for file in self.outputs}
 
 
 @dataclass
@@ -55,6 +61,8 @@ class Outcome:
     in_doubt: dict[int, str] = field(default_factory=dict)
     """Nobody knows whether these landed: their files stay, for a later look or for orphan removal. They may also be named
     above, by what the table said of them since."""
+    unused: list[str] = field(default_factory=list)
+    """Delete files that were written for an attempt that certainly did not land."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +101,19 @@ class _Sent:
 
     groups: tuple[WrittenGroup, ...]
     head: int | None
+    inputs: tuple[LiveFile, ...]
+    """As they are live at the head."""
     keeps_number: bool
+    dropped: Mapping[DeleteKey, DataFile] = field(default_factory=dict)
+    """Deletes that go with the inputs."""
+    moved: tuple[DataFile, ...] = ()
+    """Deletes that came late, for the outputs."""
 
     @property
-    def output_paths(self) -> set[str]:
-        return {path for group in self.groups for path in group.output_paths}
+    def new_paths(self) -> set[str]:
+        """What tells this try from others: the same outputs may be sent again with other deletes."""
+        outputs = {path for group in self.groups for path in group.output_paths}
+        return outputs | {file["file-path"] for file in self.moved}
 
 
 @dataclass
@@ -108,6 +124,11 @@ class _Batch:
     waiting: list[WrittenGroup]
     sent: list[_Sent] = field(default_factory=list)
     failure: str = ""
+
+    def forget(self, *tries: _Sent) -> None:
+        """These certainly did not land."""
+        self.sent = [sent for sent in self.sent if not any(sent is other for other in tries)]  # equal ones are other tries
+        self.outcome.unused += [file["file-path"] for sent in tries for file in sent.moved]
 
     def ended(self) -> Outcome:
         """The outcome; whoever was sent and never settled is in doubt."""
@@ -127,11 +148,12 @@ class Committer:
         run_id: str,
         clock: Clock,
         sleep: Sleeper,
+        deletes: DeleteFiles | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._plan, self._writer, self._planned = plan, writer, planned
         self._run_id, self._clock, self._sleep, self._jitter = run_id, clock, sleep, jitter
-        self._branch = plan.branch
+        self._branch, self._deletes = plan.branch, deletes
         self.interrupted = False
         """Whether Ctrl-C came during a commit: what was sent is settled first, then the run stops."""
         self._shape = {
@@ -175,14 +197,14 @@ class Committer:
 
     def _barred(self) -> str | None:
         """Why nothing of this run may be committed any more, in words."""
-        other = Marker.of(self._writer.properties())
-        if other is not None and other.bars(self._run_id, self._clock.now_ms()):
-            return f"run {other.run_id[:8]} ({other.owner}) has taken the table over"
-        return changed_shape(self._shape, self._writer.shape())
+        other = taken_over(self._writer, self._run_id, self._clock)
+        return other or changed_shape(self._shape, self._writer.shape())
 
     def _attempt(self, batch: _Batch, head: int | None, live: Mapping[str, LiveFile]) -> bool:
         """Sends the commit and looks whether it landed, whatever the answer was."""
-        sent = _Sent(tuple(batch.waiting), head, self._keeps_number(batch.waiting, live))
+        sent = self._prepared(batch, head, live)
+        if sent is None:
+            return True
         batch.sent.append(sent)
         certain, batch.failure = self._send(sent, str(batch.outcome.commit_id))
         self._writer.refresh()
@@ -190,15 +212,17 @@ class Committer:
             return True
         # A snapshot of ours that is on no way to the head, since somebody rolled it back, still names the files.
         if certain and not self._writer.snapshots_with(COMMIT_ID, str(batch.outcome.commit_id)):
-            batch.sent.remove(sent)
+            batch.forget(sent)
         return self.interrupted
 
     def _send(self, sent: _Sent, commit_id: str) -> tuple[bool, str]:
         """Whether the commit certainly failed, should it not be found in the table; and what was answered."""
         try:
             self._writer.rewrite(
-                [file.data_file for group in sent.groups for file in group.inputs],
+                [file.data_file for file in sent.inputs],
                 [file for group in sent.groups for file in group.outputs],
+                removed_deletes=list(sent.dropped.values()),
+                added_deletes=sent.moved,
                 head=sent.head or 0,
                 sequence_number=self._plan.sequence_number if sent.keeps_number else None,
                 summary={RUN_ID: self._run_id, COMMIT_ID: commit_id},
@@ -223,107 +247,167 @@ class Committer:
     ) -> list[WrittenGroup]:
         """The groups that may be committed on this head; the others are noted with their reason."""
         kept = []
-        keeps = self._keeps_number(groups, live)
-        for group, verdict in self._verdicts(groups, head, live, keeps_number=keeps):
-            if verdict.fate is Fate.COMMIT:
+        for group, verdict in self._verdicts(self._with_survivor(groups, head, live, outcome), head, live):
+            if verdict.fate in (Fate.COMMIT, Fate.MOVE):
                 kept.append(group)
             else:
                 lost = outcome.superseded if verdict.fate is Fate.SUPERSEDED else outcome.replan
                 lost[group.group_id] = verdict.reason
         return kept
 
+    def _with_survivor(
+        self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile], outcome: Outcome
+    ) -> Sequence[WrittenGroup]:
+        """Where nothing old would stay to keep late equality deletes alive, the smallest group stays out and does."""
+        inputs = [file for group in groups for file in group.inputs]
+        if len(groups) < 2 or self._late_equality(inputs, head, live) is not LateEquality.VANISHES:
+            return groups
+        concerned = [group for group in groups if any(came_late(file, live) for file in group.inputs)]
+        spare = min(concerned, key=lambda group: group.input_bytes)
+        outcome.replan[spare.group_id] = "left out, so that late equality deletes stay alive"
+        return [group for group in groups if group is not spare]
+
     def _verdicts(
-        self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile], *, keeps_number: bool
+        self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile]
     ) -> Iterator[tuple[WrittenGroup, Verdict]]:
-        by_replace = self._deletes_may_be_old(head)
+        late = self._late_equality([file for group in groups for file in group.inputs], head, live)
         for group in groups:
-            inputs = {file.path: file.deletes for file in group.inputs}
-            yield group, judge(inputs, live, keeps_sequence_number=keeps_number, deletes_by_replace=by_replace)
+            yield group, judge(group.inputs, live, late_equality=late)
 
-    def _deletes_may_be_old(self, head: int | None) -> bool:
-        """Whether a delete that the plan did not see may have a number as old as the plan.
+    def _late_equality(self, inputs: Sequence[LiveFile], head: int | None, live: Mapping[str, LiveFile]) -> LateEquality:
+        return late_equality(
+            inputs,
+            live,
+            plan_number=self._plan.sequence_number,
+            numbers=lambda: self._writer.sequence_numbers(head) if head is not None else {},
+        )
 
-        A replace commit can add such deletes, and may have been expired since: where the way from the plan to the head cannot
-        be walked, the answer is yes.
-        """
-        if head is None or head == self._plan.snapshot_id:
-            return False
-        ancestors = self._writer.ancestry(head, self._plan.snapshot_id)
-        unbroken = bool(ancestors) and ancestors[-1].parent_id == self._plan.snapshot_id
-        added = (a.summary.get("added-delete-files", "0") for a in ancestors if a.operation == "replace")
-        return not unbroken or any(number != "0" for number in added)
+    def _prepared(self, batch: _Batch, head: int | None, live: Mapping[str, LiveFile]) -> _Sent | None:
+        """What is sent: the groups that wait, with deletes that came late moved to their outputs. None if no group is left."""
+        rows: dict[str, Longs] = {}
+        kept = []
+        for group, verdict in self._verdicts(batch.waiting, head, live):
+            reason = verdict.reason
+            try:
+                found = self._moves(group, live, verdict) if verdict.fate is Fate.MOVE else {}
+            except NeveError as error:
+                if error.retryable:
+                    raise
+                found, reason = None, str(error)  # such as a late delete that is damaged, or in no format that is read here
+            if found is None:
+                batch.outcome.replan[group.group_id] = reason
+                continue
+            kept.append(group)
+            rows |= found
+        batch.waiting = kept
+        if not kept:
+            return None
+        planned = [file for group in kept for file in group.inputs]
+        inputs = tuple(live[file.path] for file in planned)
+        dropped = ours_to_drop(planned, live)
+        known = {key: described for file in inputs for key, described in file.described_deletes.items() if key in dropped}
+        homes = {file["file-path"]: file for group in kept for file in group.outputs}
+        moved = self._deletes.write(rows.items(), homes, vectors=self._plan.table_format_version >= 3) if self._deletes else ()
+        return _Sent(tuple(kept), head, inputs, self._keeps_number(kept, live), known, tuple(moved))
+
+    def _moves(self, group: WrittenGroup, live: Mapping[str, LiveFile], verdict: Verdict) -> dict[str, Longs] | None:
+        return moves(group, live, verdict.touched, self._deletes) if self._deletes is not None else None
 
     def _keeps_number(self, groups: Sequence[WrittenGroup], live: Mapping[str, LiveFile]) -> bool:
-        planned = self._plan.snapshot_id
+        inputs = [file for group in groups for file in group.inputs]
+        if any(came_late(file, live) for file in inputs):
+            return True  # they apply only to outputs of the plan's age; that they stay alive has been seen to
+        planned, version = self._plan.snapshot_id, self._plan.table_format_version
         if planned is None or not self._writer.knows(planned):
             return False  # which files are as old as the plan can no longer be told
-        removed = (file.path for group in groups for file in group.inputs)
-        return keeps_sequence_number(self._planned, removed, live, format_version=self._plan.table_format_version)
+        return keeps_sequence_number(self._planned, [file.path for file in inputs], live, format_version=version)
 
     def _landed(self, batch: _Batch) -> bool:
         """Whether a commit of this batch is in the table: by its id in a snapshot, or, should that be expired, by its files."""
         outcome, now = batch.outcome, self._writer.head(self._branch)
         ancestors = self._writer.ancestry(now, self._plan.snapshot_id) if now is not None else []
-        ours = next((a for a in ancestors if a.summary.get(COMMIT_ID) == outcome.commit_id), None)
-        sent = self._which(batch.sent, ours, now)
+        ours = [a for a in ancestors if a.summary.get(COMMIT_ID) == outcome.commit_id]
+        sent = self._which(batch.sent, ours[0].snapshot_id if ours else None, now)
         if sent is None:
             return False
         ids = [group.group_id for group in sent.groups]
         for lost in (outcome.superseded, outcome.replan):
             for group_id in ids:
                 lost.pop(group_id, None)
-        batch.sent.clear()  # the inputs are gone, so that no other try of this batch can land any more
+        # The inputs are gone, so that no other try of this batch can land any more.
+        batch.forget(*(other for other in batch.sent if other is not sent))
+        batch.sent.clear()
         batch.waiting.clear()
-        if ours is not None and (wrong := self._violation(ours, sent)) is not None:
-            self._undo(ours, wrong, now)
+        if ours and (wrong := self._violation(ours, sent)) is not None:
+            take_back(self._writer, ours, wrong, head=now, branch=self._branch, run_id=self._run_id)
             outcome.in_doubt |= dict.fromkeys(ids, f"rolled back, for {wrong}")
             return True
-        if ours is None:
+        if not ours:
             log.warning(
                 "run %s: a commit is known by its files alone, its snapshot is expired: it was not judged", self._run_id
             )
-        outcome.snapshot_id = ours.snapshot_id if ours else None
+        outcome.snapshot_id = ours[0].snapshot_id if ours else None
         outcome.committed += ids
         return True
 
-    def _which(self, sent: Sequence[_Sent], ours: Ancestor | None, head: int | None) -> _Sent | None:
+    def _which(self, sent: Sequence[_Sent], ours: int | None, head: int | None) -> _Sent | None:
         """The try that landed: the same id goes with each, so where they differ the files tell."""
         if ours is not None and len(sent) == 1:
             return sent[0]
-        live = {file.path for file in self._writer.scan(ours.snapshot_id if ours else head, statistics=False)}
-        found = [(len(each.output_paths & live), i) for i, each in enumerate(sent)]
+        files = self._writer.scan(ours or head, statistics=False)
+        live = {file.path for file in files} | {path for file in files for path, _ in file.deletes}
+        found = [(len(each.new_paths & live), i) for i, each in enumerate(sent)]
         count, best = max(found, default=(0, 0))
         return sent[best] if count or ours is not None else None
 
-    def _violation(self, ours: Ancestor, sent: _Sent) -> str | None:
-        """What is wrong with a commit that landed, in words.
+    def _violation(self, ours: Sequence[Ancestor], sent: _Sent) -> str | None:
+        """What is wrong with a commit that landed, in words; it may be of two snapshots, the newest first.
 
         Iceberg's own retries move a commit to a newer head without asking us: then that head is judged afterwards.
         """
-        if ours.summary.get("removed-delete-files", "0") != "0":
-            lost = lost_deletes(ours.removed_deletes(), self._plan.sequence_number)
-            if lost is not None:
-                return lost
+        for snapshot in ours:
+            if snapshot.summary.get("removed-delete-files", "0") != "0":
+                lost = lost_deletes(snapshot.removed_deletes(), self._plan.sequence_number, sent.dropped)
+                if lost is not None:
+                    return lost
+        base = ours[-1].parent_id
         upgraded = self._writer.shape()["format version"] != self._plan.table_format_version
-        if ours.parent_id == sent.head and not upgraded:
+        if base == sent.head and not upgraded:
             return None
-        if ours.parent_id is None or not self._writer.knows(ours.parent_id):
+        if base is None or not self._writer.knows(base):
             return "the snapshot that it was committed on is expired, so that it cannot be judged any more"
-        live = {file.path: file for file in self._writer.scan(ours.parent_id, statistics=False)}
-        if upgraded and any("first-row-id" in live[f.path].data_file for g in sent.groups for f in g.inputs if f.path in live):
+        live = {file.path: file for file in self._writer.scan(base, statistics=False)}
+        if upgraded and any("first-row-id" in live[file.path].data_file for file in sent.inputs if file.path in live):
             return "rows that had an id by then were rewritten without it"
-        keeps = sent.keeps_number and self._keeps_number(sent.groups, live)
-        verdicts = self._verdicts(sent.groups, ours.parent_id, live, keeps_number=keeps)
-        return next((v.reason for _, v in verdicts if v.fate is not Fate.COMMIT), None)
+        return self._objection(sent, base, live)
 
-    def _undo(self, ours: Ancestor, wrong: str, head: int | None) -> None:
-        """Takes the commit back while nothing stands on it; otherwise a person must look."""
-        parent = ours.parent_id if ours.parent_id is not None and self._writer.knows(ours.parent_id) else None
-        if ours.snapshot_id == head and parent is not None:
-            log.error("run %s: snapshot %s is taken back, for %s", self._run_id, ours.snapshot_id, wrong)
-            if self._writer.roll_back(ours.snapshot_id, parent, self._branch):
-                return
-        raise CommitIncidentError(
-            f"Cannot stand by snapshot {ours.snapshot_id}: committed on a head that was not judged, and {wrong}",
-            hint=f"Roll the table back to snapshot {ours.parent_id} before anyone writes to it, and report this.",
-        )
+    def _objection(self, sent: _Sent, base: int, live: Mapping[str, LiveFile]) -> str | None:
+        """What is not as it was on the head that was judged, for a commit that landed on another."""
+        late = self._late_equality(sent.inputs, base, live) if sent.keeps_number else LateEquality.VANISHES
+        verdict = judge(sent.inputs, live, late_equality=late)
+        if verdict.fate is not Fate.COMMIT:
+            return verdict.reason
+        removed = {file.path for file in sent.inputs}
+        needed = [path for path, file in live.items() if path not in removed and file.deletes & sent.dropped.keys()]
+        return f"it took deletes out of the table that {needed[0]} needs" if needed else None
+
+
+def taken_over(writer: TableWriter, run_id: str, clock: Clock) -> str | None:
+    """Which run has marked the table in place of this one, in words."""
+    other = Marker.of(writer.properties())
+    if other is None or not other.bars(run_id, clock.now_ms()):
+        return None
+    return f"run {other.run_id[:8]} ({other.owner}) has taken the table over"
+
+
+def take_back(writer: TableWriter, ours: Sequence[Ancestor], wrong: str, *, head: int | None, branch: str, run_id: str) -> None:
+    """Takes a commit of these snapshots, the newest first, back while nothing stands on it; otherwise a person must look."""
+    newest, before = ours[0].snapshot_id, ours[-1].parent_id
+    if newest == head and before is not None and writer.knows(before):
+        log.error("run %s: snapshot %s is taken back, for %s", run_id, newest, wrong)
+        if writer.roll_back(newest, before, branch):
+            return
+    raise CommitIncidentError(
+        f"Cannot stand by snapshot {newest}: committed on a head that was not judged, and {wrong}",
+        hint=f"Roll the table back to snapshot {before} before anyone writes to it, and report this.",
+    )

@@ -7,14 +7,16 @@ other kernel would take, are rewritten by Spark itself through the same port.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 from uuid import uuid4
 
-from neve.core.live import LiveFile
+from neve.core.live import EQUALITY, DataFile, DeleteKey, LiveFile
 from neve.core.model import PartitionSpec
 from neve.core.plan import Plan
 from neve.core.plan_words import Group, Kernel
-from neve.core.work import InputFile, WorkOrder, WriteSettings
+from neve.core.work import DeleteFile, DeleteKind, InputFile, WorkOrder, WriteSettings
 from neve.ports import TableWriter
 
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -26,29 +28,119 @@ def work_orders(
 ) -> list[WorkOrder]:
     """One order per group, with everything its worker needs."""
     properties, schema = writer.properties(), writer.schema_json()
-    mapping = json.loads(properties[_NAME_MAPPING]) if _NAME_MAPPING in properties else None
+    mapping, constants = name_mapping(properties), identity_fields(specs)
     settings = write_settings(plan, properties)
-    constants = {
-        spec.spec_id: [(i, f.source_id) for i, f in enumerate(spec.fields) if f.transform == "identity"] for spec in specs
-    }
     orders = []
+    deletes, lineage = _Deletes(plan, writer), plan.table_format_version >= 3
     for group in groups:
         files = [live[path] for path in plan.paths(group)]
         name = f"neve-{uuid4().hex}"
+        applied = deletes.of(files)
+        places = {key: i for i, key in enumerate(applied)}
         orders.append(
             WorkOrder(
                 order_id=name,
                 table=str(plan.table),
                 group_id=group.group_id,
                 kernels=_kernels(group.kernel, properties),
-                inputs=tuple(_input(file, constants[group.spec_id]) for file in files),
+                inputs=tuple(
+                    _input(file, constants[group.spec_id], places, deletes.data_numbers if applied or lineage else {})
+                    for file in files
+                ),
                 table_schema=schema,
                 name_mapping=mapping,
                 output_prefix=writer.data_location(files[0], name),
                 write=_cut_evenly(settings, group),
+                deletes=tuple(applied.values()),
+                key_fields=deletes.key_fields(applied.values()),
+                row_lineage=lineage,
             )
         )
     return orders
+
+
+class _Deletes:
+    """The deletes of a plan's files, as orders carry them; the table is asked only where there are some."""
+
+    def __init__(self, plan: Plan, writer: TableWriter) -> None:
+        self._plan, self._writer = plan, writer
+        self._known: dict[DeleteKey, DeleteFile] = {}
+
+    @cached_property
+    def data_numbers(self) -> Mapping[str, int]:
+        """Sequence numbers of the plan's data files."""
+        files = self._plan.files
+        return dict(zip(files.table.column("path").to_pylist(), files.column("sequence_number").tolist(), strict=True))
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return self._writer.sequence_numbers(self._plan.snapshot_id) if self._plan.snapshot_id is not None else {}
+
+    def of(self, files: Iterable[LiveFile]) -> dict[DeleteKey, DeleteFile]:
+        """All that apply to any of these, each once; an equality delete that applies to one applies to every older one."""
+        found: dict[DeleteKey, DeleteFile] = {}
+        for file in files:
+            if new := file.deletes - found.keys():
+                described = file.described_deletes
+                found |= {key: self._delete(key, described[key]) for key in sorted(new)}
+        return found
+
+    def _delete(self, key: DeleteKey, described: DataFile) -> DeleteFile:
+        if key not in self._known:
+            self._known[key] = delete_of(described, self._numbers)
+        return self._known[key]
+
+    def key_fields(self, deletes: Iterable[DeleteFile]) -> tuple[dict[str, Any], ...]:
+        """The columns that these compare; where the table has dropped one, as its last schema with it had it."""
+        wanted = {field_id for delete in deletes for field_id in delete.equality_ids}
+        return tuple(self._fields[field_id] for field_id in sorted(wanted))
+
+    @cached_property
+    def _fields(self) -> dict[int, dict[str, Any]]:
+        return {i: field for schema in self._writer.schemas_json() for i, field in leaf_fields(schema)}
+
+
+def name_mapping(properties: Mapping[str, str]) -> list[Any] | None:
+    """How columns of files without field ids are found, where the table says so."""
+    found: list[Any] | None = json.loads(properties.get(_NAME_MAPPING, "null"))
+    return found
+
+
+def identity_fields(specs: Iterable[PartitionSpec]) -> dict[int, list[tuple[int, int]]]:
+    """By spec, the places of partition values that are values of a column, and the column's id."""
+    return {spec.spec_id: [(i, f.source_id) for i, f in enumerate(spec.fields) if f.transform == "identity"] for spec in specs}
+
+
+def identity_values(file: LiveFile, fields: Iterable[tuple[int, int]]) -> dict[int, Any]:
+    """The columns of a file that its partition fixes."""
+    values = file.data_file.get("partition") or []
+    return {source_id: values[i] for i, source_id in fields if i < len(values)}
+
+
+def leaf_fields(schema: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Columns by field id that a key may have: those with one value per row, in structs too."""
+    for field in schema["fields"]:
+        if isinstance(field["type"], str):
+            yield field["id"], field
+        elif field["type"]["type"] == "struct":
+            yield from leaf_fields(field["type"])
+
+
+def delete_of(described: DataFile, numbers: Mapping[str, int]) -> DeleteFile:
+    """A delete's description in Iceberg's JSON as orders spell it."""
+    is_vector = described["file-format"].lower() == "puffin"
+    kind = DeleteKind.EQUALITY if described["content"] == EQUALITY else DeleteKind.POSITIONS
+    return DeleteFile(
+        kind=DeleteKind.VECTOR if is_vector else kind,
+        path=described["file-path"],
+        format=described["file-format"].lower(),
+        size_bytes=described["content-size-in-bytes"] if is_vector else described["file-size-in-bytes"],
+        records=described["record-count"],
+        sequence_number=numbers[described["file-path"]],
+        offset=described.get("content-offset"),
+        referenced=described.get("referenced-data-file"),
+        equality_ids=tuple(described.get("equality-ids") or ()),
+    )
 
 
 def _cut_evenly(settings: WriteSettings, group: Group) -> WriteSettings:
@@ -59,10 +151,21 @@ def _cut_evenly(settings: WriteSettings, group: Group) -> WriteSettings:
     return settings.model_copy(update={"target_bytes": min(settings.target_bytes, share)})
 
 
-def _input(file: LiveFile, constants: Sequence[tuple[int, int]]) -> InputFile:
-    values = file.data_file.get("partition") or []
-    fixed = {source_id: values[i] for i, source_id in constants if i < len(values)}
-    return InputFile(path=file.path, size_bytes=file.size_bytes, records=file.records, constants=fixed)
+def _input(
+    file: LiveFile,
+    constants: Sequence[tuple[int, int]],
+    places: Mapping[DeleteKey, int],
+    numbers: Mapping[str, int],
+) -> InputFile:
+    return InputFile(
+        path=file.path,
+        size_bytes=file.size_bytes,
+        records=file.records,
+        constants=identity_values(file, constants),
+        deletes=tuple(sorted(places[key] for key in file.position_deletes)),
+        sequence_number=numbers.get(file.path),
+        first_row_id=file.data_file.get("first-row-id"),
+    )
 
 
 def _kernels(first: Kernel, properties: Mapping[str, str]) -> tuple[Kernel, ...]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.core.cost import Rates, predict
-from neve.core.deletes import may_have_deletes
+from neve.core.deletes import may_have_deletes, unpartitioned
 from neve.core.files import FileColumns
 from neve.core.groups import TIERS, Groups
 from neve.core.kernels import REASONS, GroupTraits, choose_kernels
@@ -110,8 +110,7 @@ class _Planner:
         self.state, self.files, self.policy, self.request, self.now_ms = state, files, policy, request, now_ms
         self.by_partition = partition_columns(files, policy, state.snapshots, memory.compacted)
         row_groups, _ = row_groups_by_file(files, memory.row_groups, footers)
-        unpartitioned = {spec.spec_id for spec in state.specs if not spec.fields}
-        deletes = may_have_deletes(files, unpartitioned_specs=unpartitioned, ours=memory.row_groups)
+        deletes = may_have_deletes(files, unpartitioned_specs=unpartitioned(state.specs), ours=memory.row_groups)
         self.marked = Files(files, estimated(files, row_groups, footers), deletes)
         self.scores = self.by_partition.scores(now_ms)
         self._small_group_files = self._count(SMALL_GROUPS.marks(self.marked, policy) & self.marked.is_data)

@@ -22,8 +22,9 @@ from neve.core.record import GroupRecord, GroupState, RunRecord
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 from neve.core.workload import RUN_ID
 from neve.errors import BadRequestError, CommitIncidentError
-from neve.flow.commit import Committer, Outcome, WrittenGroup
+from neve.flow.commit import Committer, Outcome
 from neve.flow.execute import work_orders
+from neve.flow.late import WrittenGroup
 from neve.flow.lease import leased, owner
 from neve.flow.record import record_of
 from neve.flow.tools import Tools
@@ -117,7 +118,13 @@ class _Run:
         self.planned = {file.path: file for file in self._scan()}
         self.schema, self.properties = writer.schema_json(), writer.properties()
         self.committer = Committer(
-            self.plan, writer, self.planned, run_id=self.run_id, clock=self.tools.clock, sleep=self.tools.sleep
+            self.plan,
+            writer,
+            self.planned,
+            run_id=self.run_id,
+            clock=self.tools.clock,
+            sleep=self.tools.sleep,
+            deletes=self.tools.deletes,
         )
 
     def _scan(self) -> Iterable[LiveFile]:
@@ -251,7 +258,7 @@ class _Run:
                 self.tools.engine.discard(output.path for output in result.outputs)
             self._settle(result.group_id, GroupState.FAILED, f"verification failed: {proof.objection}")
             return None
-        return WrittenGroup(group_id=result.group_id, inputs=inputs, outputs=outputs)
+        return WrittenGroup(result.group_id, inputs, outputs, result.positions)
 
     def _note_written(self, result: WorkResult, proof: Proof | None) -> None:
         self.note(
@@ -288,6 +295,7 @@ class _Run:
 
     def _note_outcome(self, outcome: Outcome, written: Mapping[int, list[str]]) -> None:
         """What became of each group of a batch; files that certainly nobody refers to go."""
+        self.tools.engine.discard(outcome.unused)
         if outcome.snapshot_id is not None:
             self.snapshots.append(outcome.snapshot_id)
         reason = f"committed in snapshot {outcome.snapshot_id}"

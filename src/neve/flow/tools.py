@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neve.core.model import PartitionSpec
-from neve.ports import Clock, ContentVerifier, Engine, Journal, Leases, Progress, TableWriter
+from neve.ports import Clock, ContentVerifier, DeleteFiles, Engine, EqualityResolver, Journal, Leases, Progress, TableWriter
 
 Sleeper = Callable[[float], None]
 """Waits so many seconds; handed in, so that tests need not wait."""
@@ -14,7 +14,8 @@ Sleeper = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Tools:
-    """Made by `compose` for one table. Without a journal nothing can be resumed, without leases the table's mark counts."""
+    """Made by `compose` for one table. Without a journal nothing can be resumed, without leases the table's mark counts;
+    without `deletes`, rows that are deleted while a run lasts cost it the groups that they are in."""
 
     writer: TableWriter
     engine: Engine
@@ -25,3 +26,5 @@ class Tools:
     journal: Journal | None = None
     leases: Leases | None = None
     content: ContentVerifier | None = None
+    deletes: DeleteFiles | None = None
+    resolver: EqualityResolver | None = None

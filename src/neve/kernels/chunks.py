@@ -32,7 +32,7 @@ class Region(NamedTuple):
 
 
 class Move(NamedTuple):
-    """An offset that changes, and where it stands in the raw footer."""
+    """A number that changes, an offset nearly always, and where it stands in the raw footer."""
 
     start: int
     end: int

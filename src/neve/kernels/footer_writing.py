@@ -15,6 +15,8 @@ from neve.kernels.footer import MAGIC, Footer
 from neve.kernels.row_groups import Group
 
 _MAX_FOOTER_BYTES = 2**31 - 1
+# ColumnMetaData
+_UNCOMPRESSED = 6
 
 
 @dataclass(slots=True)
@@ -29,11 +31,18 @@ class MovedGroup:
     """By column, where the bloom filter is now; its length has not changed."""
     column_indexes: dict[int, Region] = field(default_factory=dict)
     offset_indexes: dict[int, Region] = field(default_factory=dict)
+    splice: MovedGroup | None = None
+    """The row group of another file whose columns were put behind this one's."""
 
     @property
     def shift(self) -> int:
         """By how much its pages have moved."""
         return self.start - self.group.start
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All columns, spliced ones last."""
+        return self.group.chunks + (self.splice.chunks if self.splice else ())
 
 
 def footer_bytes(agreement: Agreement, groups: list[MovedGroup]) -> bytes:
@@ -47,7 +56,7 @@ def footer_bytes(agreement: Agreement, groups: list[MovedGroup]) -> bytes:
 
 def _file_parts(agreement: Agreement, groups: list[MovedGroup], rows: int) -> Iterable[bytes]:
     yield b"\x15" + thrift.integer(agreement.version)
-    yield b"\x19" + agreement.first.schema.raw
+    yield b"\x19" + agreement.schema.raw
     yield b"\x16" + thrift.integer(rows)
     yield b"\x19" + thrift.list_head(len(groups), thrift.STRUCT)
     for ordinal, moved in enumerate(groups):
@@ -56,7 +65,7 @@ def _file_parts(agreement: Agreement, groups: list[MovedGroup], rows: int) -> It
     for number, kind, value in (
         (5, thrift.LIST, agreement.key_values()),
         (6, thrift.BINARY, thrift.binary(agreement.created_by.encode())),
-        (7, thrift.LIST, agreement.first.column_orders),
+        (7, thrift.LIST, agreement.column_orders),
     ):
         if value is not None:
             yield thrift.field_head(number, kind, last) + value
@@ -66,21 +75,33 @@ def _file_parts(agreement: Agreement, groups: list[MovedGroup], rows: int) -> It
 
 def group_bytes(moved: MovedGroup, ordinal: int) -> bytes:
     """The row group's entry: its columns, what the input said of the whole, and its new place."""
-    raw, group = moved.footer.raw, moved.group
-    parts = [b"\x19", thrift.list_head(len(group.chunks), thrift.STRUCT)]
-    for column, chunk in enumerate(group.chunks):
-        _add_chunk(parts, chunk, moved, column)
+    group, chunks = moved.group, moved.chunks
+    parts = [b"\x19", thrift.list_head(len(chunks), thrift.STRUCT)]
+    for part in (moved, moved.splice) if moved.splice else (moved,):
+        for column, chunk in enumerate(part.group.chunks):
+            _add_chunk(parts, chunk, part, column)
     parts += (
-        raw[group.tail],
+        _tail(moved),
         thrift.field_head(5, thrift.I64, group.last_field),
         thrift.integer(moved.start),
         b"\x16",
-        thrift.integer(sum(chunk.size_bytes for chunk in group.chunks)),
+        thrift.integer(sum(chunk.size_bytes for chunk in chunks)),
         b"\x14",
         thrift.integer(ordinal),
         b"\0",
     )
     return b"".join(parts)
+
+
+def _tail(moved: MovedGroup) -> bytes:
+    """Total size, row count and sort order; the size is that of the pages before compression."""
+    raw, group = moved.footer.raw, moved.group
+    if moved.splice is None:
+        return raw[group.tail]
+    cut = sum(thrift.scan(raw, chunk.meta_start)[0].get(_UNCOMPRESSED, 0) for chunk in group.incomplete)
+    start, end, total = group.total
+    grown = max(total - cut, 0) + moved.splice.group.total.offset
+    return raw[group.tail.start : start] + thrift.integer(grown) + raw[end : group.tail.stop]
 
 
 def _add_chunk(parts: list[bytes], chunk: Chunk, moved: MovedGroup, column: int) -> None:

@@ -22,6 +22,7 @@ class Content(IntEnum):
     BLOOM_FILTER = 1
     COLUMN_INDEX = 2
     OFFSET_INDEX = 3
+    LINEAGE = 4
 
 
 class Piece(NamedTuple):
@@ -59,6 +60,9 @@ def _described(footer: Footer) -> list[Piece]:
     found = []
     for number, group in enumerate(footer.groups):
         found.append(Piece(group.start, group.end - group.start, Content.ROWS, number, 0))
+        if group.incomplete:
+            start = group.incomplete[0].start
+            found.append(Piece(start, group.incomplete[-1].end - start, Content.LINEAGE, number, 0))
         found += _references(number, group)
     return found
 

@@ -9,15 +9,23 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+import numpy as np
+
 from neve.core.plan_words import Kernel
+from neve.core.positions import PositionMap
 from neve.core.work import FORMAT_VERSION, Counted, Metrics, OutputFile, WorkOrder, WorkResult
 from neve.errors import BadRequestError, NeveError
 from neve.kernels.faults import CopyRefusedError
 from neve.kernels.streams import Sink, Source
+
+if TYPE_CHECKING:
+    from neve.kernels.arrow import ArrowInput, Counts, WriteOptions
+    from neve.kernels.deletes.loading import DeleteLoader
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +81,12 @@ def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
             hint="Run it with the release that made it.",
         )
     began, cpu = time.monotonic(), time.process_time()
+    deletes = _loader(order, storage)
     refusals: list[str] = []
     for kernel in order.kernels:
         outputs = _Outputs(order, storage)
         try:
-            fields = _RUNNERS[kernel](order, storage, outputs)
+            fields = _RUNNERS[kernel](order, storage, outputs, deletes)
         except (CopyRefusedError, _Refused) as refused:
             outputs.remove()
             refusals.append(f"{kernel}: {refused}")
@@ -91,6 +100,7 @@ def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
                 inputs_digest=order.digest,
                 kernel=kernel,
                 refusals=tuple(refusals),
+                delete_reads=deletes.reads if deletes else 0,
                 seconds=time.monotonic() - began,
                 cpu_seconds=time.process_time() - cpu,
                 peak_memory_bytes=_peak_memory(),
@@ -103,11 +113,22 @@ class _Refused(Exception):  # noqa: N818 - not an error: the next kernel takes o
     pass
 
 
-def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, Any]:
+def _loader(order: WorkOrder, storage: Storage) -> DeleteLoader | None:
+    if not order.deletes:
+        return None
+    from neve.kernels.deletes.loading import DeleteLoader
+
+    return DeleteLoader(order, storage)
+
+
+def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
     from neve.kernels.copying import copy_row_groups
 
+    if deletes is not None:
+        _refuse_deleted_rows(order, deletes)
     sources = [storage.source(file.path, file.size_bytes) for file in order.inputs]
-    copied = copy_row_groups(sources, None, outputs.open(0))
+    lineage = [(file.first_row_id, file.sequence_number) for file in order.inputs] if order.row_lineage else None
+    copied = copy_row_groups(sources, None, outputs.open(0), lineage=lineage)
     chunks = copied.row_groups * max(1, len(copied.columns))
     if chunks > order.write.max_chunks or copied.bytes < order.write.min_chunk_bytes * chunks:
         raise _Refused(f"{chunks:,} column chunks of {copied.bytes // chunks:,} bytes on average would read badly")
@@ -124,42 +145,39 @@ def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, An
         metrics=metrics,
     )
     kept = {i: Counted(values=counts.values, nulls=counts.nulls) for i, counts in copied.counts.items()}
-    return {"outputs": (output,), "rows_read": copied.rows, "kept": kept}
+    return {"outputs": (output,), "rows_read": copied.rows, "kept": kept, "positions": _one_after_another(order)}
 
 
-def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, Any]:
-    from neve.kernels.arrow import ArrowInput, RefusedError, WriteOptions, rewrite
-    from neve.kernels.arrow.constants import default_scalar
+def _refuse_deleted_rows(order: WorkOrder, deletes: DeleteLoader) -> None:
+    """A copy keeps every row. Position deletes that name no input are none of ours; keys would have to be compared."""
+    with _refusing():
+        if newer := deletes.equality_deletes():
+            raise _Refused(f"equality deletes apply ({len(newer):,})")
+        for file, deleted in zip(order.inputs, deletes.positions(), strict=True):
+            if deleted is not None:
+                raise _Refused(f"rows of {file.path} are deleted ({deleted.count:,})")
 
-    write = order.write
-    options = WriteOptions(
-        codec=write.codec,
-        level=write.level,
-        target_bytes=write.target_bytes,
-        row_group_bytes=write.row_group_bytes,
-        row_group_rows=write.row_group_rows,
-        page_bytes=write.page_bytes,
-        page_rows=write.page_rows,
-        dictionary_bytes=write.dictionary_bytes,
-        memory_bytes=write.memory_bytes,
-    )
-    kinds = {field["id"]: field["type"] for field in order.table_schema["fields"] if isinstance(field["type"], str)}
-    inputs = [
-        ArrowInput(
-            storage.source(file.path, file.size_bytes),
-            file.records,
-            constants={
-                i: None if value is None else default_scalar(kinds[i], value).as_py()
-                for i, value in file.constants.items()
-                if i in kinds
-            },
+
+def _one_after_another(order: WorkOrder) -> PositionMap:
+    lengths = np.array([file.records for file in order.inputs], np.int64)
+    inputs, starts = np.flatnonzero(lengths), np.cumsum(lengths) - lengths
+    zeros = np.zeros(len(inputs), np.int64)
+    return PositionMap(inputs, zeros, lengths[inputs], zeros, starts[inputs])
+
+
+def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
+    from neve.kernels.arrow import rewrite
+
+    with _refusing():
+        deleted_keys = deletes.keys() if deletes else ()
+        rewritten = rewrite(
+            _arrow_inputs(order, storage, deletes),
+            order.table_schema,
+            _write_options(order, deletes.held_bytes if deletes else 0),
+            outputs.open,
+            name_mapping=order.name_mapping,
+            deleted_keys=deleted_keys,
         )
-        for file in order.inputs
-    ]
-    try:
-        rewritten = rewrite(inputs, order.table_schema, options, outputs.open, name_mapping=order.name_mapping)
-    except RefusedError as refused:
-        raise _Refused(str(refused)) from refused
     files = tuple(
         OutputFile(
             path=path,
@@ -171,15 +189,84 @@ def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, A
         )
         for path, output in zip(outputs.paths, rewritten.outputs, strict=True)
     )
-    kept = {i: Counted(values=c.values, nulls=c.nulls, nans=c.nans) for i, c in rewritten.kept.items()}
-    return {"outputs": files, "rows_read": rewritten.rows_read, "rows_dropped": rewritten.rows_dropped, "kept": kept}
+    return {
+        "outputs": files,
+        "rows_read": rewritten.rows_read,
+        "rows_dropped": rewritten.rows_dropped,
+        "kept": _counted(rewritten.kept),
+        "dropped": _counted(rewritten.dropped) if rewritten.rows_dropped else {},
+        "positions": rewritten.positions,
+    }
 
 
-def _spark(order: WorkOrder, storage: Storage, outputs: _Outputs) -> dict[str, Any]:  # noqa: ARG001 - one shape for all
+def _counted(counts: Mapping[int, Counts]) -> dict[int, Counted]:
+    return {i: Counted(values=c.values, nulls=c.nulls, nans=c.nans) for i, c in counts.items()}
+
+
+def _arrow_inputs(order: WorkOrder, storage: Storage, deletes: DeleteLoader | None) -> list[ArrowInput]:
+    from neve.kernels.arrow import ArrowInput
+
+    fields = (*order.key_fields, *order.table_schema["fields"])
+    kinds = {field["id"]: field["type"] for field in fields if isinstance(field["type"], str)}
+    deleted = deletes.positions() if deletes else [None] * len(order.inputs)
+    return [
+        ArrowInput(
+            storage.source(file.path, file.size_bytes),
+            file.records,
+            constants={i: _constant(kinds[i], value) for i, value in file.constants.items() if i in kinds},
+            deleted=rows,
+            first_row_id=file.first_row_id,
+            sequence_number=file.sequence_number,
+        )
+        for file, rows in zip(order.inputs, deleted, strict=True)
+    ]
+
+
+def _constant(kind: str, value: Any) -> Any:
+    """An identity partition value as Python has it; Python has no nanoseconds."""
+    from neve.kernels.arrow.constants import default_scalar
+
+    if value is None:
+        return None
+    scalar = default_scalar(kind, value)
+    return scalar.value if kind.endswith("_ns") else scalar.as_py()
+
+
+def _write_options(order: WorkOrder, held_bytes: int) -> WriteOptions:
+    """The table's; deletes that are kept for later orders take from the memory, half of it at most."""
+    from neve.kernels.arrow import WriteOptions
+
+    write = order.write
+    return WriteOptions(
+        codec=write.codec,
+        level=write.level,
+        target_bytes=write.target_bytes,
+        row_group_bytes=write.row_group_bytes,
+        row_group_rows=write.row_group_rows,
+        page_bytes=write.page_bytes,
+        page_rows=write.page_rows,
+        dictionary_bytes=write.dictionary_bytes,
+        memory_bytes=max(write.memory_bytes - held_bytes, write.memory_bytes // 2),
+        row_lineage=order.row_lineage,
+    )
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What the arrow kernel, or reading deletes for any kernel, refuses."""
+    from neve.kernels.arrow import RefusedError
+
+    try:
+        yield
+    except RefusedError as refused:
+        raise _Refused(str(refused)) from refused
+
+
+def _spark(*_: Any) -> dict[str, Any]:
     raise _Refused("it needs a Spark session, and an order runs without one")
 
 
-_RUNNERS: dict[Kernel, Callable[[WorkOrder, Storage, _Outputs], dict[str, Any]]] = {
+_RUNNERS: dict[Kernel, Callable[[WorkOrder, Storage, _Outputs, DeleteLoader | None], dict[str, Any]]] = {
     Kernel.COPY: _copy,
     Kernel.ARROW: _arrow,
     Kernel.SPARK: _spark,

@@ -6,7 +6,7 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neve.kernels import indexes
@@ -15,8 +15,9 @@ from neve.kernels.chunks import Region
 from neve.kernels.faults import CorruptFileError
 from neve.kernels.footer import MAGIC, Footer
 from neve.kernels.footer_writing import MovedGroup, footer_bytes
-from neve.kernels.layout import Content, Piece
+from neve.kernels.layout import Content, Piece, pieces_of
 from neve.kernels.schema import PhysicalSchema
+from neve.kernels.splicing import Lineage, Splice, by_group, completed, made
 from neve.kernels.streams import Sink
 
 Buffers = Iterator[tuple[int, memoryview]]
@@ -66,16 +67,19 @@ class Copied:
 class Output:
     """Writes one file. Every failure leaves it to the caller to abort the sink."""
 
-    def __init__(self, sink: Sink) -> None:
-        self.agreement = Agreement()
+    def __init__(self, sink: Sink, *, row_lineage: bool = False) -> None:
+        self.agreement = Agreement(row_lineage=row_lineage)
         self._sink = sink
         self._at = 0
         self._groups: list[MovedGroup] = []
         self._indexes: list[tuple[Piece, MovedGroup, bytes]] = []
         self._write(MAGIC)
 
-    def add(self, footer: Footer, pieces: list[Piece], buffers: Buffers) -> None:
-        """Copies the row groups of one file, whose footer has joined the agreement."""
+    def add(self, footer: Footer, pieces: list[Piece], buffers: Buffers, lineage: Lineage | None = None) -> None:
+        """Copies the row groups of one file, whose footer has joined the agreement; `lineage` is for those that lack it."""
+        self._groups += self._copied(footer, pieces, buffers, by_group(footer, lineage) if lineage else [])
+
+    def _copied(self, footer: Footer, pieces: list[Piece], buffers: Buffers, lineages: Sequence[Lineage]) -> list[MovedGroup]:
         groups = [MovedGroup(footer, group) for group in footer.groups]
         cursor = _Cursor(buffers)
         for piece in pieces:
@@ -84,13 +88,21 @@ class Output:
                 moved.start = self._at
                 for view in cursor.views(piece):
                     self._write(view)
+                if lineages and not moved.group.incomplete and len(moved.chunks) < len(self.agreement.schema.leaves):
+                    self._splice(moved, made(moved.group.rows, lineages[piece.group]))
+            elif piece.content is Content.LINEAGE:
+                data = b"".join(cursor.views(piece))
+                self._splice(moved, completed(footer, moved.group, data, lineages[piece.group]))
             elif piece.content is Content.BLOOM_FILTER:
                 data = _checked(piece, moved, b"".join(cursor.views(piece)))
                 moved.blooms[piece.column] = self._at
                 self._write(data)
             else:
                 self._indexes.append((piece, moved, b"".join(cursor.views(piece))))
-        self._groups += groups
+        return groups
+
+    def _splice(self, moved: MovedGroup, splice: Splice) -> None:
+        (moved.splice,) = self._copied(splice.footer, pieces_of(splice.footer), iter([(0, memoryview(splice.data))]), [])
 
     def finish(self, split_min_bytes: int) -> Copied:
         """Writes what comes after the row groups; the sink is still to be closed."""
@@ -104,7 +116,7 @@ class Output:
             bytes=self._at,
             row_groups=len(self._groups),
             split_offsets=_split_offsets(self._groups, split_min_bytes),
-            columns=_columns(self.agreement.first.schema, self._groups),
+            columns=_columns(self.agreement.schema, self._groups),
             footer_bytes=len(end),
         )
 
@@ -170,7 +182,7 @@ def _split_offsets(groups: list[MovedGroup], split_min_bytes: int) -> tuple[int,
 def _columns(schema: PhysicalSchema, groups: list[MovedGroup]) -> tuple[CopiedColumn, ...]:
     found = []
     for column, leaf in enumerate(schema.leaves):
-        chunks = [moved.group.chunks[column] for moved in groups]
+        chunks = [moved.chunks[column] for moved in groups]
         is_counted = all(0 <= chunk.nulls <= chunk.values for chunk in chunks)
         counts = ColumnCounts(
             values=sum(chunk.values for chunk in chunks),

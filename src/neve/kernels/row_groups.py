@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neve.kernels import thrift
-from neve.kernels.chunks import Chunk, Region, parse_chunk, refuse_unknown
+from neve.kernels.chunks import Chunk, Move, Region, parse_chunk, refuse_unknown
 from neve.kernels.faults import Objection
 from neve.kernels.schema import Leaf
 
@@ -16,7 +16,7 @@ MAX_GAP_BYTES = 64 * 1024
 """Bytes between chunks that nobody refers to: older Arrow versions repeat a chunk's metadata there. They are copied along."""
 
 _FIRST_BYTE = 4
-_COLUMNS, _ROWS, _SORTING, _LAST_KNOWN = 1, 3, 4, 7
+_COLUMNS, _TOTAL_BYTES, _ROWS, _SORTING, _LAST_KNOWN = 1, 2, 3, 4, 7
 
 
 class Group(NamedTuple):
@@ -30,6 +30,10 @@ class Group(NamedTuple):
     """Where its total size, row count and sort order stand in the raw footer."""
     last_field: int
     """The id of the last field among those."""
+    total: Move
+    """The total size, which counts pages before compression, and where it stands."""
+    incomplete: tuple[Chunk, ...] = ()
+    """Columns of row lineage that were set apart because they must be made anew; they stand after all others."""
 
 
 def parse_group(raw: bytes, at: int, leaves: tuple[Leaf, ...], data_end: int) -> tuple[Group | None, int]:
@@ -49,7 +53,8 @@ def parse_group(raw: bytes, at: int, leaves: tuple[Leaf, ...], data_end: int) ->
         return None, end
     last = _SORTING if _SORTING in places else _ROWS
     start, stop = _check_chunks(chunks, leaves, rows, data_end)
-    return Group(rows, tuple(chunks), start, stop, slice(at, places[last][1]), last), end
+    total = Move(*places[_TOTAL_BYTES], numbers[_TOTAL_BYTES])
+    return Group(rows, tuple(chunks), start, stop, slice(at, places[last][1]), last, total), end
 
 
 def _check_chunks(chunks: list[Chunk], leaves: tuple[Leaf, ...], rows: int, data_end: int) -> tuple[int, int]:

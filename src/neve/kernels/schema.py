@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from neve.kernels import thrift
+from neve.kernels.faults import Objection
 
 _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _FIELD_ID = 1, 2, 3, 4, 5, 6, 9
 _TYPES = ("boolean", "int32", "int64", "int96", "float", "double", "binary", "fixed")
@@ -18,6 +19,15 @@ _REPETITIONS = ("required", "optional", "repeated")
 _CHUNK_PATH = 3
 INT96 = 3
 _REPEATED = 2
+
+LINEAGE_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
+"""Field ids of the columns that hold the row lineage of format v3, which are a file's last."""
+# Optional 64-bit integers: type, repetition, name, field id.
+_LINEAGE_ELEMENTS = b"".join(
+    b"".join((b"\x15\x04\x25\x02\x18", thrift.binary(name.encode()), b"\x55", thrift.integer(field_id), b"\0"))
+    for name, field_id in LINEAGE_IDS.items()
+)
+_LINEAGE_RAW = thrift.list_head(1 + len(LINEAGE_IDS), thrift.STRUCT) + b"\x35\0\x18\x06schema\x15\x04\0" + _LINEAGE_ELEMENTS
 
 Element = dict[int, bytes]
 
@@ -85,6 +95,37 @@ def parse_schema(raw: bytes) -> PhysicalSchema:
     return PhysicalSchema(raw, (root, *elements[1:]), leaves)
 
 
+def has_lineage(schema: PhysicalSchema) -> bool:
+    """Whether a file ends with the columns of row lineage, as Iceberg's writers leave them."""
+    count = len(LINEAGE_IDS)
+    named = [leaf.name for leaf in schema.leaves[-count:]] == list(LINEAGE_IDS)
+    return named and schema.elements[-count:] == LINEAGE_ALONE.elements[-count:]
+
+
+@lru_cache(maxsize=64)
+def with_lineage(schema: PhysicalSchema) -> PhysicalSchema:
+    """The schema that a file has once it holds its rows' lineage; raises Objection where it cannot."""
+    if has_lineage(schema):
+        if len(schema.leaves) == len(LINEAGE_IDS):
+            raise Objection("it has no columns besides its row lineage")
+        return schema
+    if any(leaf.name in LINEAGE_IDS or leaf.field_id in LINEAGE_IDS.values() for leaf in schema.leaves):
+        raise Objection("it has columns of row lineage in an unknown form")
+    if not any(_FIELD_ID in element for element in schema.elements):
+        # In a file where one column has an id, Iceberg looks for none by its name: the others would read as null.
+        raise Objection("it has no field ids, and row lineage cannot do without")
+    return parse_schema(_with_lineage(schema.raw))
+
+
+def _with_lineage(raw: bytes) -> bytes:
+    added = len(LINEAGE_IDS)
+    count, kind, start = thrift.read_list_head(raw, 0)
+    numbers, places, _ = thrift.scan(raw, start)
+    at, end = places[_CHILDREN]
+    root = raw[start:at] + thrift.integer(numbers[_CHILDREN] + added)
+    return thrift.list_head(count + added, kind) + root + raw[end:] + _LINEAGE_ELEMENTS
+
+
 def _leaves(rest: Iterator[Element], children: int, above: tuple[bytes, ...], *, repeated: bool) -> Iterator[Leaf]:
     for _ in range(children):
         element = next(rest, None)
@@ -130,3 +171,7 @@ def _word(words: tuple[str, ...], number: int | None) -> str:
     if number is None:
         return ""
     return words[number] if 0 <= number < len(words) else f"kind {number}"
+
+
+LINEAGE_ALONE = parse_schema(_LINEAGE_RAW)
+"""The schema of a file that holds nothing else, in the very bytes that pyarrow writes: it is recognised, not parsed again."""

@@ -90,6 +90,11 @@ def run_row_text(row: RunRow) -> RenderableType:
 def _numbers(row: RunRow) -> tuple[str, str, str]:
     took = "" if row.finished_ms is None else format_seconds((row.finished_ms - row.started_ms) / 1000)
     record = row.record
+    if row.kind == "deletes" and record:
+        from neve.core.upkeep import UpkeepRecord
+
+        kept = UpkeepRecord.model_validate(record)
+        return f"{count(kept.deletes_before)} → {count(kept.deletes_after)} deletes", "", took
     if not {"files_compacted", "files_written", "bytes_read"} <= record.keys():
         return "", "", took
     files = f"{count(record['files_compacted'])} → {count(record['files_written'])}"

@@ -1,8 +1,6 @@
-"""One Iceberg table inside the driver's JVM, spoken to in JSON: a call per batch, never a call per file.
+"""One Iceberg table inside the driver's JVM, spoken to in batches: never a call per file (implements `ports.TableWriter`).
 
-Iceberg can write the tasks of a scan as one JSON text and read them back, partitions, deletes and statistics included (REST
-catalogs plan scans so); building data files that way costs one Py4J call where the builder would cost a dozen each. Used by
-`commit` and `rewrite`, and by nobody else.
+Files travel as JSON (`descriptions`), commits are put together in `deltas`. Used by the flow's stages and by Spark's kernel.
 """
 
 from __future__ import annotations
@@ -15,22 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.model import MAIN, TableName
+from neve.engines.spark.deltas import Exchange, Onto, commit_exchange, commit_row_delta
+from neve.engines.spark.descriptions import Descriptions, delete_identity, identity, java_class
+from neve.engines.spark.methods import Methods
 from neve.engines.spark.outcome import committing, patiently
 from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError, CommitUnknownError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHUNK = 50_000
-"""Tasks per JSON text: much larger texts cost the JVM more memory than they save calls."""
-
 _SWAPS = 20
 """How often a property is set against writers that commit at the same moment."""
-
-_NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
-
-_IDENTITY = ("spec-id", "content", "file-path", "file-format", "partition", "file-size-in-bytes", "record-count")
-"""What names a file: removing one, or asking for its partition, needs no statistics, which are most of its text."""
 
 
 class TableBridge:
@@ -42,9 +35,13 @@ class TableBridge:
         self._quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
         self.table: Any = patiently(f"load {name}", self._loaded)
+        self._methods = Methods(spark)
+        self._descriptions = Descriptions(self.jvm, self.table, self._methods)
         self._specs: dict[int, tuple[Any, bool]] = {}
         self._planned: tuple[int, Any, dict[str, int]] | None = None
         """The tasks of the last scan with statistics, or for Spark's kernel, and where each file stands in them."""
+        self._scanned: tuple[int | None, Any] = (None, None)
+        """The tasks of the last scan of any kind."""
 
     def refresh(self) -> None:
         """Loads the newest metadata."""
@@ -101,6 +98,11 @@ class TableBridge:
         parsed: dict[str, Any] = json.loads(self._java("SchemaParser").toJson(self.table.schema()))
         return parsed
 
+    def schemas_json(self) -> list[dict[str, Any]]:
+        """Every schema that the table has had, oldest first."""
+        parser, schemas = self._java("SchemaParser"), self.table.schemas()
+        return [json.loads(parser.toJson(schemas[i])) for i in sorted(schemas)]
+
     def data_location(self, model: LiveFile, file_name: str) -> str:
         """Where the table's own rules put a new file beside this one: data location, object storage layout and all."""
         spec, is_unpartitioned = self._spec(int(model.data_file["spec-id"]))
@@ -115,20 +117,34 @@ class TableBridge:
         scan = self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals()
         scan = scan.includeColumnStats() if statistics else scan
         tasks = self._tasks_of(snapshot_id, scan)
-        found: list[LiveFile] = []
-        size = int(tasks.size())
-        for start in range(0, size, CHUNK):
-            part = tasks if size <= CHUNK else tasks.subList(start, min(start + CHUNK, size))
-            found += _read_tasks(self._to_json(part))
+        self._scanned = (snapshot_id, tasks)
+        found = self._descriptions.live_files(tasks)
         if statistics:
             self._planned = (snapshot_id, tasks, {file.path: i for i, file in enumerate(found)})
         return found
 
+    def delete_files(self, snapshot_id: int) -> list[DataFile]:
+        """Every delete file and vector of a snapshot, those that apply to nothing included."""
+        return patiently(f"list the deletes of snapshot {snapshot_id}", lambda: self._deletes_of(snapshot_id))
+
+    def _deletes_of(self, snapshot_id: int) -> list[DataFile]:
+        found, io, read = [], self.table.io(), self._java("ManifestFiles").readDeleteManifest
+        for manifest in self.table.snapshot(snapshot_id).deleteManifests(io):
+            reader = read(manifest, io, self.table.specs())
+            found += self._descriptions.of_one_spec(self._lists.newArrayList(reader), manifest.partitionSpecId())
+            reader.close()
+        return found
+
+    def sequence_numbers(self, snapshot_id: int) -> Mapping[str, int]:
+        """Data sequence numbers by path: of a snapshot's live data files, and of the deletes attached to one."""
+        tasks = self._scanned[1] if self._scanned[0] == snapshot_id else self._all_tasks(snapshot_id)
+        return self._descriptions.numbers(tasks)
+
     def scan_tasks(self, snapshot_id: int, paths: Iterable[str]) -> Any:
         """A Java list of these files' scan tasks as Iceberg planned them: sequence numbers, which JSON drops, included."""
         if self._planned is None or self._planned[0] != snapshot_id:
-            tasks = self._tasks_of(snapshot_id, self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals())
-            self._planned = (snapshot_id, tasks, {task.file().location(): i for i, task in enumerate(tasks)})
+            tasks = self._all_tasks(snapshot_id)
+            self._planned = (snapshot_id, tasks, {path: i for i, path in enumerate(self._descriptions.paths(tasks))})
         _, tasks, index = self._planned
         chosen = self._lists.newArrayList()
         for path in paths:
@@ -144,21 +160,33 @@ class TableBridge:
         sequence_number: int | None,
         summary: Mapping[str, str],
         branch: str = MAIN,
+        removed_deletes: Sequence[DataFile] = (),
+        added_deletes: Sequence[DataFile] = (),
     ) -> None:
-        """Commits a replacement on top of `head`, sorted by what a failure means for the files (`engines.spark.outcome`)."""
-        operation = self.table.newRewrite()
-        gone, new = self._file_set([_identity(file) for file in removed]), self._file_set(added)
-        if sequence_number is None:
-            operation.rewriteFiles(gone, new)
-        else:
-            operation.rewriteFiles(gone, new, sequence_number)
-        operation.validateFromSnapshot(head)
-        for key, value in summary.items():
-            operation.set(key, value)
-        if branch != MAIN:
-            operation.toBranch(branch)
-        with committing():
-            operation.commit()
+        """Commits a replacement on top of `head`, with deletes for the new files; two snapshots where Iceberg asks for it."""
+        files = Exchange(
+            self._descriptions.data_files([identity(file) for file in removed]),
+            self._descriptions.data_files(added),
+            self._descriptions.delete_files([delete_identity(file) for file in removed_deletes]),
+            self._descriptions.delete_files(added_deletes),
+            sequence_number,
+        )
+        commit_exchange(self.table, files, Onto(head, summary, branch), self._methods)
+
+    def row_delta(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        *,
+        referenced: Iterable[str],
+        head: int,
+        summary: Mapping[str, str],
+        branch: str = MAIN,
+    ) -> None:
+        """Commits other deletes for the same rows, on top of `head`."""
+        new, old = self._descriptions.delete_files(added), self._descriptions.delete_files([*map(delete_identity, removed)])
+        paths = self._methods.texts(list(referenced))
+        commit_row_delta(self.table, new, old, paths, Onto(head, summary, branch), self._methods)
 
     def roll_back(self, snapshot_id: int, to: int, branch: str = MAIN) -> bool:
         """Moves the branch from one snapshot back to another, unless it has moved on: then nothing is done, and False.
@@ -209,7 +237,10 @@ class TableBridge:
     def matching(self, snapshot_id: int, where: str) -> set[str]:
         """The data files that may hold rows for which a Spark SQL predicate is true."""
         filtered = self.table.newScan().useSnapshot(snapshot_id).filter(self._expression(where)).ignoreResiduals()
-        return {str(task.file().location()) for task in self._tasks_of(snapshot_id, filtered)}
+        return set(self._descriptions.paths(self._tasks_of(snapshot_id, filtered)))
+
+    def _all_tasks(self, snapshot_id: int) -> Any:
+        return self._tasks_of(snapshot_id, self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals())
 
     def _tasks_of(self, snapshot_id: int, scan: Any) -> Any:
         """A Java list of a scan's tasks."""
@@ -234,63 +265,31 @@ class TableBridge:
 
     def describe(self, files: Any) -> list[DataFile]:
         """A Java collection of data files in Iceberg's JSON."""
-        parser, specs = self.jvm.org.apache.iceberg.ContentFileParser, self.table.specs()
-        return [json.loads(parser.toJson(file, specs.get(file.specId()))) for file in files]
+        return self._descriptions.of(files)
 
     def tasks(self, files: Iterable[DataFile]) -> Any:
         """A Java list of scan tasks over these files, without deletes."""
-        return self._parse([{"data-file": self._readable(file), "residual-filter": True} for file in files])
+        return self._descriptions.tasks(files)
 
     def _removed_deletes(self, snapshot: Any) -> dict[DeleteKey, int]:
         """The delete files that a snapshot removed, with their sequence numbers."""
         purpose = f"read what snapshot {snapshot.snapshotId()} removed"
-        removed = patiently(purpose, lambda: list(snapshot.removedDeleteFiles(self.table.io())))
-        return {(str(file.location()), int(file.contentOffset() or 0)): int(file.dataSequenceNumber() or 0) for file in removed}
+        removed = patiently(purpose, lambda: self._lists.newArrayList(snapshot.removedDeleteFiles(self.table.io())))
+        return self._descriptions.delete_numbers(removed)
 
     def _task(self, model: LiveFile) -> Any:
         """The file's scan task, from the last scan if it was there."""
         if self._planned is not None and model.path in self._planned[2]:
             return self._planned[1].get(self._planned[2][model.path])
-        return self.tasks([_identity(model.data_file)]).get(0)
-
-    def _file_set(self, files: Sequence[DataFile]) -> Any:
-        """A Java set of data files, by way of the class that Iceberg's own rewrites use for it."""
-        new_group = self._java("actions.RewriteFileGroup")
-        result = self._java("util.DataFileSet").create()
-        for start in range(0, len(files), CHUNK):
-            group = new_group(None, self.tasks(files[start : start + CHUNK]), 0, 0, 0, 0)
-            result.addAll(group.rewrittenFiles())
-        return result
-
-    def _readable(self, file: DataFile) -> DataFile:
-        """Iceberg writes a NaN partition value as a text, which it then refuses to read as a number."""
-        if not any(value in _NOT_NUMBERS for value in file.get("partition") or () if isinstance(value, str)):
-            return file
-        kinds = [str(field.type()) for field in self._spec(int(file["spec-id"]))[0].partitionType().fields()]
-        values = zip(file["partition"], kinds, strict=True)
-        return {**file, "partition": [float(v) if k in ("float", "double") and v is not None else v for v, k in values]}
-
-    def _parse(self, tasks: list[dict[str, Any]]) -> Any:
-        text = json.dumps({"status": "completed", "file-scan-tasks": tasks})
-        return self._responses.fromJson(self._lenient_json.readTree(text), self.table.specs(), True).fileScanTasks()
-
-    def _to_json(self, tasks: Any) -> dict[str, Any]:
-        status = self._java("rest.PlanStatus").COMPLETED
-        builder = self._java("rest.responses.PlanTableScanResponse").builder().withPlanStatus(status).withFileScanTasks(tasks)
-        response = builder.withSpecsById(self.table.specs()).build()
-        parsed: dict[str, Any] = json.loads(self._responses.toJson(response))
-        return parsed
+        return self.tasks([identity(model.data_file)]).get(0)
 
     def _to_dict(self, mapping: Any) -> dict[str, str]:
         """A Java map of texts in one call; walking it would take two per entry, and an exception to end."""
-        parsed: dict[str, str] = json.loads(self._json.writeValueAsString(mapping))
+        parsed: dict[str, str] = json.loads(self._methods.mapper.writeValueAsString(mapping))
         return parsed
 
     def _java(self, name: str) -> Any:
-        """A class of Iceberg's by its name; found by its packages, each part of the name would be a call."""
-        from py4j.java_gateway import JavaClass
-
-        return JavaClass(f"org.apache.iceberg.{name}", self.jvm._gateway_client)
+        return java_class(self.jvm, name)
 
     def _spec(self, spec_id: int) -> tuple[Any, bool]:
         """A partition spec, and whether it has no fields; asked once for each, as every group needs it."""
@@ -304,41 +303,5 @@ class TableBridge:
         return self.table.locationProvider()
 
     @cached_property
-    def _json(self) -> Any:
-        return self._java("util.JsonUtil").mapper()
-
-    @cached_property
-    def _lenient_json(self) -> Any:
-        """Reads NaN and Infinity as numbers, as Python writes them."""
-        feature = self._java("shaded.com.fasterxml.jackson.core.json.JsonReadFeature").ALLOW_NON_NUMERIC_NUMBERS
-        return self._json.copy().configure(feature.mappedFeature(), True)
-
-    @cached_property
-    def _responses(self) -> Any:
-        return self._java("rest.responses.PlanTableScanResponseParser")
-
-    @cached_property
     def _lists(self) -> Any:
         return self._java("relocated.com.google.common.collect.Lists")
-
-
-def _identity(file: DataFile) -> DataFile:
-    return {key: file[key] for key in _IDENTITY if key in file}
-
-
-def _read_tasks(answer: dict[str, Any]) -> list[LiveFile]:
-    deletes = [
-        ((file["file-path"], int(file.get("content-offset") or 0)), file["content"] == "equality-deletes")
-        for file in answer.get("delete-files", [])
-    ]
-    found = []
-    for task in answer["file-scan-tasks"]:
-        attached = [deletes[i] for i in task.get("delete-file-references", [])]
-        found.append(
-            LiveFile(
-                data_file=task["data-file"],
-                deletes=frozenset(key for key, _ in attached),
-                equality_deletes=frozenset(key for key, is_equality in attached if is_equality),
-            )
-        )
-    return found

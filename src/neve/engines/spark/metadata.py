@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.core.files import SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.core.files import DATA, DEFAULTS, EQUALITY_DELETES, POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition
 from neve.core.model import Manifest, PartitionSpec, TableState
 from neve.core.partition_path import TypedField, partition_path
 from neve.ports import Progress, TableReader
@@ -31,7 +31,21 @@ _COLUMNS = {
     "sort_order_id": f"coalesce(data_file.sort_order_id, {UNKNOWN})",
     "sequence_number": "coalesce(sequence_number, 0L)",
     "snapshot_id": f"coalesce(snapshot_id, {UNKNOWN}L)",
+    "spec_id": "data_file.spec_id",
 }
+_DEFAULTS = {name: f"'{value}'" if isinstance(value, str) else f"{value}L" for name, value in DEFAULTS.items()}
+_OF_DATA = {"first_row_id": f"coalesce(data_file.first_row_id, {UNKNOWN}L)"}
+_OF_DELETES = {
+    "size_bytes": "coalesce(data_file.content_size_in_bytes, data_file.file_size_in_bytes)",
+    "content_offset": f"coalesce(data_file.content_offset, {UNKNOWN}L)",
+    "equality_ids": "coalesce(array_join(transform(array_sort(array_distinct(data_file.equality_ids)),"
+    " id -> CAST(id AS STRING)), ','), '')",
+    "referenced": f"CASE WHEN data_file.content = {POSITION_DELETES} THEN coalesce(data_file.referenced_data_file,"
+    " CASE WHEN data_file.lower_bounds[2147483546] = data_file.upper_bounds[2147483546]"
+    " THEN CAST(data_file.lower_bounds[2147483546] AS STRING) END, '') ELSE '' END",
+}
+_NEWER = {"content_size_in_bytes", "content_offset", "referenced_data_file", "first_row_id"}
+"""Fields that the Iceberg of a caller's own session may not know yet."""
 
 
 class LargeTableReader:
@@ -71,17 +85,21 @@ def read_files(spark: SparkSession, state: TableState) -> FileColumns:
     """The live files of the state's snapshot, from Iceberg's `entries` metadata table."""
     table = ".".join(f"`{part}`" for part in (state.name.catalog, *state.name.identifier))
     frame = spark.sql(f"SELECT * FROM {table}.entries VERSION AS OF {state.snapshot_id} WHERE status < 2")  # noqa: S608 - our own names
-    fields = {f.name for f in frame.schema["data_file"].dataType.fields}
-    columns = [f"{expression} AS {name}" for name, expression in (_COLUMNS | _vector_size(fields)).items()]
-    columns.append("data_file.spec_id AS spec_id")
-    columns.append("data_file.partition AS partition" if "partition" in fields else "NULL AS partition")
-    return _file_columns(_collect(frame.selectExpr(*columns)), state.specs)
+    # Apart, so that the statistics of data files, which are most of the metadata, need not be read for the deletes' sake;
+    # both conditions are such that Iceberg chooses manifests by them.
+    data = frame.where(f"data_file.content = {DATA}").selectExpr(*_expressions(frame, _OF_DATA))
+    deletes = frame.where(f"data_file.content IN ({POSITION_DELETES}, {EQUALITY_DELETES})")
+    deletes = deletes.selectExpr(*_expressions(frame, _OF_DELETES))
+    return _file_columns(_collect(data.unionAll(deletes)), state.specs)
 
 
-def _vector_size(fields: set[str]) -> dict[str, str]:
-    if "content_size_in_bytes" not in fields:
-        return {}
-    return {"size_bytes": "coalesce(data_file.content_size_in_bytes, data_file.file_size_in_bytes)"}
+def _expressions(frame: Any, special: Mapping[str, str]) -> list[str]:
+    fields = {field.name for field in frame.schema["data_file"].dataType.fields}
+    partition = "data_file.partition" if "partition" in fields else "NULL"
+    columns = {**_COLUMNS, **_DEFAULTS, **special, "partition": partition}
+    for absent in _NEWER - fields:
+        columns = {name: expression.replace(f"data_file.{absent}", "NULL") for name, expression in columns.items()}
+    return [f"{expression} AS {name}" for name, expression in columns.items()]
 
 
 def _collect(frame: Any) -> pa.Table:

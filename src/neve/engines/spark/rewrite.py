@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from neve.core.plan_words import Kernel
+from neve.core.resolving import has_many_keys
 from neve.core.units import MIB
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
+from neve.engines.spark.inlining import with_contents
+from neve.engines.spark.oversized import Oversized, equality_deletes
+from neve.engines.spark.resolving import Resolver
 from neve.engines.spark.shipping import DENIED, DONE, FAILED, REFUSED, Answer, prepare, python_trouble, reason_of, run_task
 from neve.engines.spark.spark_kernel import SparkKernel
 from neve.errors import NeveError
@@ -51,17 +55,20 @@ class SparkEngine:
         storage: Properties | Callable[[], Properties],
         *,
         max_parallelism: int,
+        inline_bytes: int = 0,
     ) -> None:
         self._spark = spark
         self._kernel = kernel
         self._storage = storage if callable(storage) else lambda: storage
-        self._parallelism = max_parallelism
+        self._parallelism, self._inline_bytes = max_parallelism, inline_bytes
         self._stopping = Event()
+        self._oversized = Oversized(Resolver(spark, self._storage))
 
     def run(self, orders: Sequence[WorkOrder]) -> Iterator[Outcome]:
         """Each order's result, in the order in which they finish."""
         ours = [order for order in orders if Kernel.SPARK not in order.kernels]
         trouble = prepare(self._spark.sparkContext) if ours else None
+        ours = ours if trouble else self._without_many_keys(ours)
         calls = [partial(self._wave, wave) for wave in self._waves([] if trouble else ours)]
         calls += [partial(self._alone, order, (trouble,)) for order in ours if trouble]
         calls += [partial(self._alone, order, ()) for order in orders if Kernel.SPARK in order.kernels]
@@ -76,6 +83,8 @@ class SparkEngine:
                 # Ctrl-C, or nobody takes the rest: leaving this block would wait until all of it is done.
                 self._stop(futures, job_group)
                 raise
+            finally:
+                self.discard(self._oversized.scratch)
 
     def discard(self, paths: Iterable[str]) -> None:
         """Removes files that were written and never committed; one that cannot be removed is left to orphan removal."""
@@ -159,7 +168,7 @@ class SparkEngine:
         """One Spark job. Where Spark gives it up, its orders run one by one, so that only the one to blame is lost."""
         if not orders or self._stopping.is_set():
             return _all(orders, FAILED, "the run was stopped")
-        payload = [(order.model_dump_json(), properties) for order in orders]
+        payload = [(order.model_dump_json(), properties) for order in self._filled(orders, properties)]
         try:
             answers = self._spark.sparkContext.parallelize(payload, len(payload)).map(run_task).collect()
         except Exception as error:  # Spark's failures come as many types
@@ -172,12 +181,24 @@ class SparkEngine:
             answers = [(word, text, 1) for word, text, _ in alone]
         return {order.order_id: answer for order, answer in zip(orders, answers, strict=True)}
 
+    def _filled(self, orders: Sequence[WorkOrder], properties: Properties) -> Sequence[WorkOrder]:
+        """With deletes that several of them share; where the driver cannot read one, tasks find out for themselves."""
+        from neve.storage import Storage
+
+        try:
+            return with_contents(orders, Storage(properties), self._inline_bytes)
+        except NeveError as error:
+            log.warning("deletes are left to the tasks to read: %s", error)
+            return orders
+
     def _alone(self, order: WorkOrder, refusals: tuple[str, ...]) -> list[Outcome]:
         return [self._on_spark(order, refusals)]
 
     def _settle(self, order: WorkOrder, word: str, text: str, attempts_before: int) -> Outcome:
         if word == DONE:
             outcome: Outcome = WorkResult.model_validate_json(text)
+        elif word == REFUSED and equality_deletes(order):
+            return self._with_positions(order, text)
         elif word == REFUSED:
             outcome = self._on_spark(order, (text,))
         else:
@@ -185,6 +206,24 @@ class SparkEngine:
         if attempts_before or self._speculates:
             self._remove_losers(order, outcome)
         return outcome
+
+    def _without_many_keys(self, orders: Sequence[WorkOrder]) -> list[WorkOrder]:
+        """Orders with more keys to compare than a task may hold get the rows instead, which Spark finds for all of them."""
+        large = {order.order_id for order in orders if has_many_keys(order)}
+        try:
+            known = {order.order_id: order for order in self._oversized.resolved([o for o in orders if o.order_id in large])}
+        except NeveError as error:  # each will say so by itself, and go to Spark's kernel
+            log.warning("%s groups have many equality deletes: %s", len(large), error)
+            known = {}
+        return [known.get(order.order_id, order) for order in orders]
+
+    def _with_positions(self, order: WorkOrder, refusal: str) -> Outcome:
+        """An order that a task refused, with its equality deletes resolved; what is refused then has another reason."""
+        try:
+            (resolved,) = self._oversized.resolved([order])
+        except NeveError as error:
+            return self._on_spark(order, (refusal, str(error)))
+        return self._wave([resolved])[0]
 
     def _on_spark(self, order: WorkOrder, refusals: tuple[str, ...]) -> Outcome:
         """A local Spark gives a job up at its first failed task, so that what may pass is tried again here."""
@@ -206,6 +245,7 @@ class SparkEngine:
         """An attempt that was lost, or overtaken by a twin, may have left files. Listing costs requests, so it is done only
         where there may be some; an attempt that still writes after it leaves its file to orphan removal."""
         kept = {output.path for output in outcome.outputs} if isinstance(outcome, WorkResult) else set()
+        kept |= self._oversized.scratch  # other orders may still read these
         try:
             self.discard(path for path in self.leftovers([order.output_prefix]) if path not in kept)
         except NeveError as error:

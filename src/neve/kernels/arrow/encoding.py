@@ -18,7 +18,7 @@ from neve.core.units import MIB
 from neve.kernels.arrow.counting import leaf_arrays
 from neve.kernels.arrow.layout import has_dictionary
 from neve.kernels.arrow.model import WriteOptions
-from neve.kernels.arrow.schema import Leaf
+from neve.kernels.arrow.schema import ROW_ID, Leaf
 
 _SAMPLE_ROWS = 32_768
 _SAMPLE_BYTES = 4 * MIB
@@ -71,7 +71,7 @@ def choose(
     for leaf, top, sample in zip(leaves, tops, samples, strict=True):
         if options.dictionary and hints.allow_dictionary(top) and _dictionary_pays(sample, leaf.kind, rows, options):
             dictionaries.append(leaf.path)
-        elif (options.delta_integers or top in hints.deltas) and _delta_pays(sample):
+        elif (options.delta_integers or top in hints.deltas or top == ROW_ID) and _delta_pays(sample):
             deltas.append(leaf.path)
     return Encodings(tuple(dictionaries), tuple(deltas))
 

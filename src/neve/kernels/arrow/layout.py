@@ -38,6 +38,7 @@ class Layout:
     """How files of one physical schema are read. Learns the size of decoded rows as it goes."""
 
     schema: pa.Schema  # with field ids
+    tops: list[int]  # the top-level fields that are read
     leaves: list[int]  # the Parquet columns that are read
     leaf_ids: dict[int, int]  # field id of the top-level column that each belongs to
     dictionaries: frozenset[int]  # Parquet columns that are read as dictionaries
@@ -73,8 +74,17 @@ class Layout:
 class Layouts:
     """The layouts of a work order's inputs. The first with rows decides which text columns stay dictionaries."""
 
-    def __init__(self, wanted: Collection[int], text: Collection[int], name_mapping: NameMapping | None) -> None:
+    def __init__(
+        self,
+        wanted: Collection[int],
+        text: Collection[int],
+        name_mapping: NameMapping | None,
+        *,
+        keys: Collection[int] = (),
+    ) -> None:
+        """`wanted` and `text` are ids of top-level columns; those that hold a field of `keys`, in structs, are read too."""
         self._wanted = wanted
+        self._keys = keys
         self._text = text
         self._name_mapping = name_mapping
         self._known: list[tuple[pq.ParquetSchema, bytes | None, Layout]] = []
@@ -93,12 +103,15 @@ class Layouts:
 
     def _plan(self, metadata: pq.FileMetaData) -> Layout:
         schema = identified(metadata, self._name_mapping)
+        for_keys = {path[0] for key in self._keys if (path := path_to(schema, key))}
+        tops: list[int] = []
         leaf_ids: dict[int, int] = {}
         text: dict[int, int] = {}
         at = 0
-        for top in schema:
+        for i, top in enumerate(schema):
             count, number = count_leaves(top), field_id(top)
-            if number is not None and number in self._wanted:
+            if number is not None and (number in self._wanted or i in for_keys):
+                tops.append(i)
                 leaf_ids |= dict.fromkeys(range(at, at + count), number)
                 if number in self._text:
                     text[at] = number
@@ -106,7 +119,7 @@ class Layouts:
         if self.dictionaries is None and metadata.num_row_groups:
             self.dictionaries = frozenset(number for i, number in text.items() if repeats(metadata, i))
         dictionaries = frozenset(i for i, number in text.items() if number in (self.dictionaries or ()))
-        return Layout(schema, list(leaf_ids), leaf_ids, dictionaries)
+        return Layout(schema, tops, list(leaf_ids), leaf_ids, dictionaries)
 
 
 def repeats(metadata: pq.FileMetaData, leaf: int) -> bool:
@@ -130,6 +143,18 @@ def identified(metadata: pq.FileMetaData, name_mapping: NameMapping | None) -> p
     if name_mapping is None:
         raise ValueError("it has no field ids and the table has no name mapping")
     return assign_ids(schema, name_mapping)
+
+
+def path_to(schema: pa.Schema, number: int) -> tuple[int, ...]:
+    """The way to a column that holds values, by places in structs; empty if there is none of this id."""
+    return next((path for i, top in enumerate(schema) if (path := _below(top, i, number))), ())
+
+
+def _below(field: pa.Field, place: int, number: int) -> tuple[int, ...]:
+    if pa.types.is_struct(field.type):
+        inside = (path for i, child in enumerate(children(field.type)) if (path := _below(child, i, number)))
+        return next(((place, *path) for path in inside), ())
+    return (place,) if field_id(field) == number else ()
 
 
 def count_leaves(top: pa.Field) -> int:

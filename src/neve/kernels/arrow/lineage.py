@@ -15,8 +15,12 @@ def lineage_columns(given: ArrowInput, stored: Sequence[pa.Array], start: int) -
     """Row ids and numbers of a batch: those that the file stores, else those that its manifest entry implies."""
     row_ids, numbers = stored
     if row_ids.null_count and given.first_row_id is not None:
-        implied = pa.array(np.arange(start, start + len(row_ids), dtype=np.int64) + given.first_row_id)
-        row_ids = implied if row_ids.null_count == len(row_ids) else pc.coalesce(row_ids, implied)
+        first = given.first_row_id + start
+        row_ids = _filled(row_ids, pa.array(np.arange(first, first + len(row_ids), dtype=np.int64)))
     if numbers.null_count and given.sequence_number is not None:
-        numbers = pc.fill_null(numbers, given.sequence_number)
+        numbers = _filled(numbers, pa.repeat(pa.scalar(given.sequence_number, pa.int64()), len(numbers)))
     return [row_ids, numbers]
+
+
+def _filled(stored: pa.Array, implied: pa.Array) -> pa.Array:
+    return implied if stored.null_count == len(stored) else pc.coalesce(stored, implied)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from neve.core.metrics import ColumnMetrics
 from neve.core.positions import PositionMap
@@ -15,7 +16,12 @@ from neve.core.units import MIB
 from neve.errors import NeveError
 from neve.kernels.streams import Source
 
+if TYPE_CHECKING:
+    from neve.kernels.arrow.layout import Layout
+
 Positions = npt.NDArray[np.int64]
+Find = Callable[[pa.RecordBatch], Positions]
+"""Places of rows of a batch, as it was read, ascending."""
 
 
 class SchemaMismatchError(NeveError):
@@ -30,24 +36,69 @@ class RefusedError(NeveError):
     code = "kernel-refused"
 
 
+class DeletedRows(Protocol):
+    """Positions of rows to leave out that are unpacked when their file is opened."""
+
+    @property
+    def count(self) -> int:
+        """How many they are, at most."""
+        ...
+
+    def positions(self) -> Positions:
+        """The positions, ascending, each once."""
+        ...
+
+
+class DeletedKeys(Protocol):
+    """Rows to leave out by the values of some columns, which files may have and the table may not have any more."""
+
+    @property
+    def field_ids(self) -> Collection[int]:
+        """The columns that are compared."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What the keys take in memory."""
+        ...
+
+    def finder(self, given: ArrowInput, layout: Layout) -> Find | None:
+        """What finds the rows of a file that are deleted, None if no row of it can be."""
+        ...
+
+
 @dataclass(frozen=True)
 class ArrowInput:
     """One Parquet file to rewrite.
 
     `constants` are identity partition values by field id, used where the file lacks the column; `deleted` are the positions of
-    rows to leave out, ascending and each once; the last two are the file's row lineage (format v3).
+    rows to leave out, ascending and each once; the last two are the file's row lineage (format v3), and the number decides
+    which deletes by key concern it.
     """
 
     source: Source
     records: int
     constants: Mapping[int, Any] = field(default_factory=dict)
-    deleted: Positions | None = None
+    deleted: Positions | DeletedRows | None = None
     first_row_id: int | None = None
     sequence_number: int | None = None
 
     def __post_init__(self) -> None:
-        if self.deleted is not None and np.any(np.diff(self.deleted) <= 0):
+        if isinstance(self.deleted, np.ndarray) and np.any(np.diff(self.deleted) <= 0):
             raise ValueError(f"Cannot drop rows of {self.source.path}: positions must ascend, each once")
+
+    @property
+    def deleted_count(self) -> int:
+        """Rows that are deleted by position, at most."""
+        if self.deleted is None:
+            return 0
+        return len(self.deleted) if isinstance(self.deleted, np.ndarray) else self.deleted.count
+
+    def deleted_positions(self) -> Positions:
+        """Rows that are deleted by position."""
+        if self.deleted is None:
+            return np.zeros(0, np.int64)
+        return self.deleted if isinstance(self.deleted, np.ndarray) else self.deleted.positions()
 
 
 @dataclass(frozen=True)

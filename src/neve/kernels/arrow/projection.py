@@ -47,31 +47,38 @@ class Projection:
     """How batches of one physical schema become batches of the table's schema."""
 
     columns: tuple[Column, ...]
-    fields: tuple[int, ...]  # the file's top-level fields that are read, in its order
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The table's columns of a batch that was read with `fields`."""
+        """The table's columns of a batch that was read."""
         arrays = batch.columns  # pyarrow wraps every column anew each time that it is asked
         return [column.build(arrays, batch.num_rows) for column in self.columns]
 
 
 def project(
-    schema: Mapping[str, Any], physical: pa.Schema, constants: Mapping[int, Any], dictionaries: frozenset[int] = frozenset()
+    schema: Mapping[str, Any],
+    physical: pa.Schema,
+    constants: Mapping[int, Any],
+    dictionaries: frozenset[int] = frozenset(),
+    *,
+    tops: Sequence[int] | None = None,
 ) -> Projection:
-    """Plans the way from a file's schema (with ids) to the table's. Columns in `dictionaries` are kept as dictionaries."""
+    """Plans the way from a file's schema (with ids) to the table's. Columns in `dictionaries` are kept as dictionaries.
+
+    `tops` are the file's top-level fields that are read, in its order; without it, those that the table has.
+    """
     found = {field_id(physical.field(i)): i for i in range(len(physical))}
     found.pop(None, None)
-    used = sorted(found[f["id"]] for f in schema["fields"] if f["id"] in found)
-    index = {top: i for i, top in enumerate(used)}
+    read = tops if tops is not None else sorted(found[f["id"]] for f in schema["fields"] if f["id"] in found)
+    index = {top: i for i, top in enumerate(read)}
     columns = []
     for field in schema["fields"]:
         top = found.get(field["id"])
         if top is None:
-            columns.append(Column(None, fill=_fill(field, constants, dictionary=field["id"] in dictionaries)))
+            columns.append(Column(None, fill=filling(field, constants, dictionary=field["id"] in dictionaries)))
         else:
             convert = _top_level(field, physical.field(top), dictionary=field["id"] in dictionaries)
             columns.append(Column(index[top], convert=convert))
-    return Projection(tuple(columns), tuple(used))
+    return Projection(tuple(columns))
 
 
 def _top_level(field: Mapping[str, Any], source: pa.Field, *, dictionary: bool) -> Convert | None:
@@ -101,7 +108,8 @@ def _checked(name: str, convert: Convert | None) -> Convert:
     return check
 
 
-def _fill(field: Mapping[str, Any], constants: Mapping[int, Any], *, dictionary: bool = False) -> Fill:
+def filling(field: Mapping[str, Any], constants: Mapping[int, Any], *, dictionary: bool = False) -> Fill:
+    """What stands for a column that a file lacks."""
     kind = dictionary_of(field["type"]) if dictionary else arrow_type(field["type"])
     scalar = None
     if constants.get(field["id"]) is not None:
@@ -145,7 +153,7 @@ def _struct(name: str, kind: Mapping[str, Any], source: pa.DataType) -> Convert:
         at = found.get(child["id"])
         convert = None if at is None else _convert(f"{name}.{child['name']}", child["type"], source.field(at))
         # A null struct hides what its children lack, so only rows that have the struct could miss a required child.
-        fill = _fill({**child, "required": False}, {}) if at is None else None
+        fill = filling({**child, "required": False}, {}) if at is None else None
         columns.append(Column(at, convert, fill))
     fields = list(arrow_type(kind))
     required = [i for i, child in enumerate(kind["fields"]) if child["required"]]

@@ -1,14 +1,15 @@
 """Reads inputs in batches, ahead of their use, within a memory budget and with few requests.
 
 A small file is one request. A large one is its tail and then one request per window of row groups; only a row group larger than
-the window is read in pieces, column by column. `rewriting` is the one caller.
+the window is read in pieces, column by column. Used by `rewriting` for data, and by `kernels.deletes` for delete files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ _LEAST_BUFFER_BYTES = 64 * KIB
 _BATCH_BYTES = 24 * MIB
 _CAUTIOUS_ROWS = 4096
 _ENCRYPTED = b"PARE"
+Choose = Callable[[pq.FileMetaData, Layout], Collection[int]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Opened:
 class Reader:
     """Opens inputs one after another while the next ones are on their way."""
 
-    def __init__(self, inputs: Sequence[ArrowInput], layouts: Layouts, memory_bytes: int) -> None:
+    def __init__(
+        self, inputs: Sequence[ArrowInput], layouts: Layouts, memory_bytes: int, *, choose: Choose | None = None
+    ) -> None:
+        """`choose` tells the row groups of a file that are needed; without it, all are."""
         self._inputs = inputs
+        self._choose = choose
         self._layouts = layouts
         self._window_bytes = memory_bytes // 8
 
@@ -83,23 +89,23 @@ class Reader:
     def _decode(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
         whole = tail.start == 0
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        extents = [] if whole else [_extent(group, layout.leaves) for group in groups]
+        starts = list(accumulate((group.num_rows for group in groups), initial=0))
+        chosen = sorted(self._choose(metadata, layout)) if self._choose else range(len(groups))
+        extents = [] if whole else [_extent(groups[i], layout.leaves) for i in chosen]
         streamed = any(stop - start > self._window_bytes for start, stop in extents)
         view = None if whole else WindowedFile(given.source, tail)
         handle: Any = pa.BufferReader(tail.data) if view is None else pa.PythonFile(view, mode="r")
         buffer_bytes = max(self._window_bytes // max(len(layout.leaves), 1), _LEAST_BUFFER_BYTES) if streamed else 0
         reader = layout.open(handle, metadata, buffer_bytes)
         if view is None or streamed:
-            spans = [list(range(len(groups)))]
+            spans = [list(range(len(chosen)))]
             windows: Iterator[None] = iter([None])
         else:
             spans = _spans(extents, self._window_bytes)
             windows = self._shown(given, view, [(extents[s[0]][0], extents[s[-1]][1]) for s in spans])
-        start = 0
         for span, _ in zip(spans, windows, strict=True):
-            for i in span:
-                yield from _row_group(reader, i, groups[i], layout, start)
-                start += groups[i].num_rows
+            for i in (chosen[place] for place in span):
+                yield from _row_group(reader, i, groups[i], layout, starts[i])
 
     def _shown(self, given: ArrowInput, view: WindowedFile, extents: Sequence[tuple[int, int]]) -> Generator[None]:
         """Shows one window after another, the next one being fetched meanwhile."""
@@ -141,7 +147,7 @@ def _extent(group: pq.RowGroupMetaData, leaves: Sequence[int]) -> tuple[int, int
             offset = min(offset, column.dictionary_page_offset)
         starts.append(offset)
         stops.append(offset + column.total_compressed_size)
-    return min(starts), max(stops)
+    return min(starts, default=0), max(stops, default=0)
 
 
 def _spans(extents: Sequence[tuple[int, int]], limit: int) -> list[list[int]]:

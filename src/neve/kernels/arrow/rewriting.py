@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,16 @@ from neve.kernels.arrow.encoding import Hints
 from neve.kernels.arrow.goals import Goals
 from neve.kernels.arrow.layout import Layout, Layouts
 from neve.kernels.arrow.lineage import lineage_columns
-from neve.kernels.arrow.model import ArrowInput, RefusedError, Rewritten, SchemaMismatchError, WriteOptions
+from neve.kernels.arrow.model import (
+    ArrowInput,
+    DeletedKeys,
+    Find,
+    Positions,
+    RefusedError,
+    Rewritten,
+    SchemaMismatchError,
+    WriteOptions,
+)
 from neve.kernels.arrow.naming import NameMapping
 from neve.kernels.arrow.pending import Piece
 from neve.kernels.arrow.projection import Mismatch, Projection, project
@@ -39,15 +49,18 @@ def rewrite(
     open_sink: Callable[[int], Sink],
     *,
     name_mapping: NameMapping | None = None,
+    deleted_keys: Sequence[DeletedKeys] = (),
 ) -> Rewritten:
     """Rewrites the inputs under the table's current schema; `open_sink` is called with 0, 1, ... as outputs begin.
+
+    Rows that `deleted_keys` find are left out like those that are deleted by position; their memory is part of the budget.
 
     No output is begun while there is no row to write. When it raises, the output being written is aborted and the completed
     ones are the caller's to remove.
     """
     if reason := refusal(schema, options):
         raise RefusedError(f"Cannot rewrite with the arrow kernel: {reason}", hint="The spark kernel can.")
-    return _Rewrite(inputs, schema, options, open_sink, name_mapping).run()
+    return _Rewrite(inputs, schema, options, open_sink, name_mapping, deleted_keys).run()
 
 
 class _Rewrite:
@@ -58,16 +71,20 @@ class _Rewrite:
         options: WriteOptions,
         open_sink: Callable[[int], Sink],
         name_mapping: NameMapping | None,
+        deleted_keys: Sequence[DeletedKeys],
     ) -> None:
         self._inputs = inputs
-        self._options = options
+        self._keys = deleted_keys
+        self._options = options = _without(options, sum(keys.size_bytes for keys in deleted_keys))
         self._schema = with_lineage(schema) if options.row_lineage else schema
         fields = self._schema["fields"]
         text = [field["id"] for field in fields if field["type"] in ("string", "binary")]
-        self._layouts = Layouts([field["id"] for field in fields], text if options.dictionary else [], name_mapping)
+        key_ids = {number for keys in deleted_keys for number in keys.field_ids}
+        wanted, dictionaries = [field["id"] for field in fields], text if options.dictionary else []
+        self._layouts = Layouts(wanted, dictionaries, name_mapping, keys=key_ids)
         self._hints = Hints()
-        goals = Goals(options, sum(_kept_bytes(given) for given in inputs))
-        self._writer = RollingWriter(self._schema, options, open_sink, goals, self._hints)
+        self._goals = Goals(options, sum(_kept_bytes(given) for given in inputs))
+        self._writer = RollingWriter(self._schema, options, open_sink, self._goals, self._hints)
         self._leaves = leaves(self._schema)
         self._kept, self._dropped = blank(self._leaves), blank(self._leaves)
         self._rows_read = self._rows_dropped = 0
@@ -99,8 +116,11 @@ class _Rewrite:
         self._writer.keep_dictionaries(self._layouts.dictionaries or frozenset())
         try:
             plan = self._plan(given, opened.layout)
+            finders = [find for keys in self._keys if (find := keys.finder(given, opened.layout)) is not None]
+            deleted = given.deleted_positions()
             for batch in opened.batches:
-                if (piece := self._piece(opened.index, batch, plan)) is not None:
+                gone = self._gone(batch, deleted, finders)
+                if (piece := self._piece(opened.index, batch, plan, gone)) is not None:
                     yield piece
         except (Mismatch, pa.ArrowException) as error:
             raise SchemaMismatchError(f"Cannot read {given.source.path}: {error}", hint=_LEAVE_OUT) from error
@@ -109,17 +129,27 @@ class _Rewrite:
         key = (layout, tuple(sorted((i, repr(value)) for i, value in given.constants.items())))
         if key not in self._plans:
             kept = self._layouts.dictionaries or frozenset()
-            self._plans[key] = project(self._schema, layout.schema, given.constants, kept)
+            self._plans[key] = project(self._schema, layout.schema, given.constants, kept, tops=layout.tops)
         return self._plans[key]
 
-    def _piece(self, index: int, batch: Batch, plan: Projection) -> Piece | None:
-        given = self._inputs[index]
+    def _gone(self, batch: Batch, deleted: Positions, finders: Sequence[Find]) -> Positions:
+        """Positions of the batch's rows that are deleted."""
+        low, high = np.searchsorted(deleted, [batch.start, batch.start + batch.rows.num_rows])
+        by_position = deleted[low:high]
+        found = [places for find in finders if len(places := find(batch.rows))]
+        if not found:
+            return by_position
+        gone = np.unique(np.concatenate([by_position, *(places + batch.start for places in found)]))
+        # Only deletes by position were known when the goals were set.
+        self._goals.to_come -= batch.stored_bytes * (len(gone) - len(by_position)) / batch.rows.num_rows
+        return gone
+
+    def _piece(self, index: int, batch: Batch, plan: Projection, gone: Positions) -> Piece | None:
         columns = plan.apply(batch.rows)
         if self._options.row_lineage:
-            columns[-2:] = lineage_columns(given, columns[-2:], batch.start)
+            columns[-2:] = lineage_columns(self._inputs[index], columns[-2:], batch.start)
         rows = batch.rows.num_rows
         whole = tally(columns)
-        gone = _deleted(given, batch.start, batch.start + rows)
         runs = Runs.without(gone, batch.start, batch.start + rows)
         counts = whole
         if len(gone):
@@ -138,13 +168,10 @@ class _Rewrite:
         self._dropped += whole - kept
 
 
-def _deleted(given: ArrowInput, start: int, stop: int) -> Any:
-    if given.deleted is None or not len(given.deleted):
-        return np.zeros(0, np.int64)
-    low, high = np.searchsorted(given.deleted, [start, stop])
-    return given.deleted[low:high]
-
-
 def _kept_bytes(given: ArrowInput) -> float:
-    gone = 0 if given.deleted is None else len(given.deleted)
-    return given.source.size_bytes * max(given.records - gone, 0) / max(given.records, 1)
+    return given.source.size_bytes * max(given.records - given.deleted_count, 0) / max(given.records, 1)
+
+
+def _without(options: WriteOptions, size_bytes: int) -> WriteOptions:
+    """The options with what keys leave of the memory."""
+    return replace(options, memory_bytes=max(options.memory_bytes - size_bytes, options.memory_bytes // 2))

@@ -12,14 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from neve.kernels.schema import LINEAGE_IDS
+
 FIELD_ID = b"PARQUET:field_id"
-ROW_ID, LAST_UPDATED = 2147483540, 2147483539
+ROW_ID, LAST_UPDATED = LINEAGE_IDS.values()
 UUID_STORAGE = pa.binary(16)
 
-LINEAGE_FIELDS = (
-    {"id": ROW_ID, "name": "_row_id", "required": False, "type": "long"},
-    {"id": LAST_UPDATED, "name": "_last_updated_sequence_number", "required": False, "type": "long"},
-)
+LINEAGE_FIELDS = tuple({"id": i, "name": name, "required": False, "type": "long"} for name, i in LINEAGE_IDS.items())
 
 PRIMITIVES = {
     "boolean": pa.bool_(),

@@ -1,0 +1,453 @@
+"""Equality deletes several times larger than an executor: does a rewrite come to its end, ours and Iceberg's own?
+
+Run as `python -m bench.oversized_deletes --work DIR`. A standalone worker gives one executor with a heap of 1 GiB and capped
+Python; the deletes' keys are more than 4 GiB decoded, and every one of them concerns every data file. Each contender runs in a
+driver of its own, and its outcome is written down whatever it is. Exits with 1 when ours does not complete, with 2 when a
+contender that completed left the wrong rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.chart import BarChart
+from bench.chart_page import Figures, leave, machine
+from neve.core.units import GIB, MIB
+from neve.engines.spark.distribution import spark_home
+from neve.engines.spark.java import find_java
+from neve.engines.spark.session import SparkOptions, open_session
+from stack.errors import NotReadyError
+from stack.ports import free_ports
+from stack.web import fetch_json
+
+CORES, EXECUTOR, PYTHON = 2, "1g", "1g"
+PREFIX = b"urn:shop:eu-central-1:orders:invoice-line:"
+KEY_BYTES = len(PREFIX) + 16
+HIT_EVERY = 10
+"""Of the data's rows, every tenth is deleted; all other deletes meet nothing, as after most of a table has been rewritten."""
+COMMITS = 4
+TABLE = "lake.db.orders"
+FIELDS = (
+    {"id": 1, "name": "key", "required": False, "type": "string"},
+    {"id": 2, "name": "number", "required": False, "type": "long"},
+)
+ICEBERG = {
+    # `rewrite_data_files` with its defaults, then with what takes the least memory: one task at a time, small groups, no cache.
+    "iceberg": ({}, {}),
+    "iceberg-lean": (
+        {"spark.task.cpus": str(CORES), "spark.sql.iceberg.executor-cache.enabled": "false"},
+        {
+            "partial-progress.enabled": "true",
+            "max-concurrent-file-group-rewrites": "1",
+            "max-file-group-size-bytes": str(32 * MIB),
+        },
+    ),
+}
+OURS = "neve"
+CONTENDERS = (OURS, *ICEBERG)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the table."""
+
+    rows: int
+    deletes: int
+    rows_per_file: int
+
+    @classmethod
+    def of(cls, scale: float) -> Size:
+        """40 data files and 160 deletes, smaller or larger."""
+        rows_per_file = int(500_000 * scale)
+        return cls(40 * rows_per_file, 160 * rows_per_file, rows_per_file)
+
+    @property
+    def hits(self) -> int:
+        """Rows that are deleted."""
+        return len(range(0, self.rows, HIT_EVERY))
+
+    @property
+    def key_bytes(self) -> int:
+        """Of the deletes, decoded."""
+        return self.deletes * KEY_BYTES
+
+    @property
+    def sum_left(self) -> int:
+        """Of the column `number` when the deletes are applied."""
+        return sum(range(self.rows)) - sum(range(0, self.rows, HIT_EVERY))
+
+
+QUICK_SCALE = 0.002
+
+
+def main() -> int:
+    """Makes the table, lets everybody try, prints, writes, judges."""
+    options = _options()
+    size = Size.of(options.scale)
+    if options.make:
+        _make(options.work, size)
+        return 0
+    if options.contender:
+        print(json.dumps(_contend(options, size)))
+        return 0
+    about = machine()
+    options.work /= f"scale-{options.scale:g}"
+    options.work.mkdir(parents=True, exist_ok=True)
+    if not (options.work / "made").exists():
+        subprocess.run([*_command(options), "--make"], check=True)
+    rows = [_measured(options, name) for name in options.contenders]
+    content = {**about, "size": asdict(size), "key_bytes": size.key_bytes, "rows": rows}
+    bars = [(row["contender"], row["seconds"]) for row in rows]
+    chart = BarChart("Deletes larger than the executor: time to the end, whatever it was", "s", [("all", bars)])
+    leave(
+        "oversized_deletes",
+        _figures(rows, size),
+        content,
+        {"oversized_deletes": chart},
+        json_file=options.json,
+        quick=options.quick,
+    )
+    if any(row["outcome"] == "wrong rows" for row in rows):
+        return 2
+    return 1 if any(row["contender"] == OURS and row["outcome"] != "completed" for row in rows) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where the table is kept between runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go (bench/out/oversized_deletes.json)")
+    parser.add_argument("--quick", action="store_true", help="a small table: only to see that it works")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the 4.3 GiB of decoded keys (1)")
+    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each contender (3600)")
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, help="who takes part (all)")
+    parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--contender", help=argparse.SUPPRESS)
+    parser.add_argument("--master", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.scale = QUICK_SCALE if options.quick else options.scale
+    options.work = options.work.resolve()
+    return options
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    return [sys.executable, "-m", "bench.oversized_deletes", "--work", str(options.work), "--scale", str(options.scale)]
+
+
+@contextmanager
+def _cluster(scratch: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """A master and one worker; gives its address and the worker, whose children are executors."""
+    port, ui, own, own_ui = free_ports(4)
+    environ = {
+        **os.environ,
+        "SPARK_HOME": str(spark_home()),
+        "JAVA_HOME": str(find_java(spark_version="4.1").home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(scratch / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    started: list[subprocess.Popen[bytes]] = []
+    master = f"spark://127.0.0.1:{port}"
+    with (scratch / "cluster.log").open("wb") as log:
+
+        def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+            command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}"]
+            process = subprocess.Popen([*command, "--host", "127.0.0.1", *arguments], env=environ, stdout=log, stderr=log)
+            started.append(process)
+            return process
+
+        try:
+            start("Master", "--port", str(port), "--webui-port", str(ui))
+            here = ["--port", str(own), "--webui-port", str(own_ui), "-d", str(scratch / "worker")]
+            worker = start("Worker", *here, "-c", str(CORES), "-m", "3g", master)
+            _until(lambda: fetch_json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 1)
+            yield master, psutil.Process(worker.pid)
+        finally:
+            for process in reversed(started):
+                process.terminate()
+                process.wait(60)
+
+
+def _until(ready: Any, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(NotReadyError):
+            if ready():
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Spark did not start within {seconds:g} s")
+        time.sleep(0.2)
+
+
+class _Executors(threading.Thread):
+    """Watches what runs under the worker: the most that the executor's JVM, and that all its Python, took at one moment."""
+
+    def __init__(self, worker: psutil.Process) -> None:
+        super().__init__(daemon=True)
+        self._worker, self._ended = worker, threading.Event()
+        self.jvm_bytes = self.python_bytes = 0
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._ended.wait(0.2):
+            python_bytes = 0
+            for process in self._worker.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    name, rss = process.name(), process.memory_info().rss
+                    # There is one executor; a process that a JVM is just starting is a copy of it under some other name.
+                    self.jvm_bytes = max(self.jvm_bytes, rss if name == "java" else 0)
+                    python_bytes += rss if name.startswith("python") else 0
+            self.python_bytes = max(self.python_bytes, python_bytes)
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._ended.set()
+        self.join()
+
+
+def _measured(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """One contender on a cluster of its own, so that nothing is left of the one before."""
+    print(name, file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=options.work, ignore_cleanup_errors=True) as scratch:
+        with _cluster(Path(scratch)) as (master, worker):
+            executors = _Executors(worker)
+            executors.start()
+            began = time.monotonic()
+            command = [*_command(options), "--contender", name, "--master", master]
+            driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                told, errors = driver.communicate(timeout=options.timeout)
+            except subprocess.TimeoutExpired:
+                driver.kill()
+                told, errors = driver.communicate()[0], f"not done after {options.timeout:g} s"
+            seconds = time.monotonic() - began
+            executors.stop()
+        reached = json.loads(told) if driver.returncode == 0 else {"outcome": "failed", "reason": errors[-2000:]}
+        if reached["outcome"] == "failed" and _ran_out(reached["reason"], Path(scratch)):
+            reached["outcome"] = "out of memory"
+    memory = {"jvm_peak_bytes": executors.jvm_bytes, "python_peak_bytes": executors.python_bytes}
+    return {"contender": name, "seconds": seconds, **memory, **reached}
+
+
+def _ran_out(reason: str, scratch: Path) -> bool:
+    """The driver often hears only that its executor is gone; why stands in that executor's own log."""
+    logs = (path.read_text(encoding="utf-8", errors="replace") for path in scratch.glob("worker/*/*/stderr"))
+    return any("OutOfMemoryError" in text or "GC overhead limit" in text for text in (reason, *logs))
+
+
+def _figures(rows: list[dict[str, Any]], size: Size) -> Figures:
+    head = ["contender", "outcome", "s", "resolve s", "JVM MiB", "Python MiB"]
+    lines = [
+        [
+            row["contender"],
+            row["outcome"],
+            f"{row['seconds']:.1f}",
+            f"{row['resolve_seconds']:.1f}" if "resolve_seconds" in row else "-",
+            *(f"{row[name] / MIB:.0f}" for name in ("jvm_peak_bytes", "python_peak_bytes")),
+        ]
+        for row in rows
+    ]
+    keys = f"{size.deletes:,} deletes whose keys are {size.key_bytes / GIB:.2f} GiB decoded"
+    data = f"{size.rows:,} rows in {size.rows // size.rows_per_file} files"
+    notes = [f"{keys}, {data}; one executor of {CORES} cores with {EXECUTOR} of heap and {PYTHON} for Python."]
+    return Figures(head, lines, left=2, notes=notes)
+
+
+def _catalog(work: Path) -> dict[str, str]:
+    return {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:file:{work}/catalog.db",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.catalog.lake.warehouse": str(work),
+    }
+
+
+def _contend(options: argparse.Namespace, size: Size) -> dict[str, Any]:
+    """In a driver of its own: what one contender came to."""
+    conf, settings = ICEBERG.get(options.contender, ({}, {}))
+    conf = {
+        "spark.executor.cores": str(CORES),
+        "spark.executor.pyspark.memory": PYTHON,
+        "spark.task.maxFailures": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.pyspark.python": sys.executable,
+        **conf,
+    }
+    spark = SparkOptions(master=options.master, driver_memory="1g", executor_memory=EXECUTOR, conf=conf)
+    with open_session(spark, catalog_conf=_catalog(options.work), needs=["sqlite"], app_name=options.contender) as session:
+        try:
+            return _ours(session, options.work, size) if options.contender == OURS else _iceberg(session, settings, size)
+        except Exception as error:  # whatever happens is the result
+            return {"outcome": "failed", "reason": str(error)[-2000:]}
+
+
+def _iceberg(spark: Any, settings: Mapping[str, str], size: Size) -> dict[str, Any]:
+    before = spark.table(f"{TABLE}.refs").first().snapshot_id
+    pairs = ", ".join(f"'{key}', '{value}'" for key, value in {"rewrite-all": "true", **settings}.items())
+    try:
+        done = spark.sql(f"CALL lake.system.rewrite_data_files(table => 'db.orders', options => map({pairs}))").first()
+        if done.failed_data_files_count:
+            return {"outcome": "failed", "reason": f"{done.failed_data_files_count} data files were not rewritten"}
+        # The deletes may still be attached; whoever counts would load them again, so the files are counted without them.
+        files = spark.table(f"{TABLE}.data_files").select("file_path").collect()
+        return _judged([row.file_path for row in files], size)
+    finally:
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('db.orders', {before})")
+
+
+def _judged(paths: list[str], size: Size) -> dict[str, Any]:
+    rows = total = 0
+    for path in paths:
+        numbers = pq.read_table(path.removeprefix("file:"), columns=["number"]).column(0).to_numpy()
+        rows, total = rows + len(numbers), total + int(numbers.sum())
+    right = (rows, total) == (size.rows - size.hits, size.sum_left)
+    return {"outcome": "completed" if right else "wrong rows", "output_rows": rows}
+
+
+def _ours(spark: Any, work: Path, size: Size) -> dict[str, Any]:
+    """Resolves the deletes, then rewrites with what was found; the outputs are judged and removed, nothing is committed."""
+    from neve.core.plan_words import Kernel
+    from neve.core.resolving import ResolveDelete, ResolveInput
+    from neve.core.work import DeleteFile, DeleteKind, FailedOrder, InputFile, WorkOrder, WriteSettings
+    from neve.engines.spark.resolving import Resolver
+    from neve.engines.spark.rewrite import SparkEngine
+
+    entries = spark.table(f"{TABLE}.entries").where("status < 2").select("data_file.*", "sequence_number").collect()
+    data, deletes = [], []
+    for entry in entries:
+        known = {"path": entry.file_path, "size_bytes": entry.file_size_in_bytes, "records": entry.record_count}
+        known["sequence_number"] = entry.sequence_number
+        if entry.content == 0:
+            data.append(ResolveInput(file=InputFile(**known), scope=0))
+        else:
+            ids = tuple(entry.equality_ids)
+            deletes.append(ResolveDelete(file=DeleteFile(kind=DeleteKind.EQUALITY, equality_ids=ids, **known)))
+    out = Path(tempfile.mkdtemp(prefix="ours-", dir=work))
+    began = time.monotonic()
+    resolved = Resolver(spark, {}).resolve(data, deletes, key_fields=FIELDS, output_prefix=f"{out}/vectors")
+    seconds = time.monotonic() - began
+    vectors = {
+        file.data_path: DeleteFile(
+            kind=DeleteKind.VECTOR,
+            path=file.path,
+            format="puffin",
+            size_bytes=file.length,
+            records=file.cardinality,
+            sequence_number=COMMITS + 1,
+            offset=file.offset,
+            referenced=file.data_path,
+        )
+        for file in resolved
+    }
+    orders = [
+        WorkOrder(
+            order_id=str(group),
+            group_id=group,
+            kernels=(Kernel.ARROW,),
+            inputs=tuple(one.file.model_copy(update={"deletes": (at,)}) for at, one in enumerate(inputs)),
+            table_schema={"type": "struct", "schema-id": 0, "fields": list(FIELDS)},
+            output_prefix=f"{out}/group{group}",
+            write=WriteSettings(memory_bytes=128 * MIB),  # a task has half of what Python may take
+            deletes=tuple(vectors[one.file.path] for one in inputs),
+        )
+        for group, inputs in enumerate(data[at : at + 4] for at in range(0, len(data), 4))
+    ]
+    engine = SparkEngine(spark, None, {}, max_parallelism=CORES)  # type: ignore[arg-type]  # the spark kernel is not wanted
+    results = list(engine.run(orders))
+    if failed := [result.reason for result in results if isinstance(result, FailedOrder)]:
+        return {"outcome": "failed", "reason": failed[0]}
+    judged = _judged([file.path for result in results for file in result.outputs], size)  # type: ignore[union-attr]
+    shutil.rmtree(out)
+    return {**judged, "resolve_seconds": seconds, "deleted_rows": sum(file.cardinality for file in resolved)}
+
+
+def _make(work: Path, size: Size) -> None:
+    """Writes the table: data first, then deletes in a few commits."""
+    with open_session(
+        SparkOptions(master="local[1]", driver_memory="1g"), catalog_conf=_catalog(work), needs=["sqlite"]
+    ) as spark:
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
+        spark.sql(f"DROP TABLE IF EXISTS {TABLE}")
+        spark.sql(f"CREATE TABLE {TABLE} (key string, number bigint) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+        jvm: Any = spark._jvm
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, TABLE)
+        directory = work / "files"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        append = table.newFastAppend()
+        for start in range(0, size.rows, size.rows_per_file):
+            numbers = np.arange(start, start + size.rows_per_file)
+            path = _write(directory / f"data-{start}.parquet", key=_keys(numbers), number=pa.array(numbers))
+            append.appendFile(_described(jvm.org.apache.iceberg.DataFiles.builder(table.spec()), path, len(numbers)))
+        append.commit()
+        deleted = np.concatenate(
+            (np.arange(0, size.rows, HIT_EVERY), np.arange(size.rows, size.rows + size.deletes - size.hits))
+        )
+        # Hits are in every file and in every commit.
+        _delete(spark, table, directory, [deleted[at::COMMITS] for at in range(COMMITS)], size)
+    (work / "made").touch()
+
+
+def _delete(spark: Any, table: Any, directory: Path, commits: list[Any], size: Size) -> None:
+    jvm = spark._jvm
+    ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = FIELDS[0]["id"]
+    for commit, numbers in enumerate(commits):
+        delta = table.newRowDelta()
+        for start in range(0, len(numbers), size.rows_per_file):
+            part = numbers[start : start + size.rows_per_file]
+            path = _write(directory / f"delete-{commit}-{start}.parquet", key=_keys(part))
+            builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofEqualityDeletes(ids)
+            delta.addDeletes(_described(builder, path, len(part)))
+        delta.commit()
+
+
+def _described(builder: Any, path: Path, records: int) -> Any:
+    described = builder.withFormat("parquet").withPath(str(path)).withFileSizeInBytes(path.stat().st_size)
+    return described.withRecordCount(records).build()
+
+
+def _write(path: Path, **columns: pa.Array) -> Path:
+    ids = {field["name"]: str(field["id"]) for field in FIELDS}
+    fields = [pa.field(name, column.type, metadata={"PARQUET:field_id": ids[name]}) for name, column in columns.items()]
+    table = pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    return path
+
+
+_HEX = np.array([f"{value:02x}".encode() for value in range(256)]).view(np.uint16)
+
+
+def _keys(numbers: Any) -> pa.Array:
+    """A text for each number; neighbours have nothing in common but the beginning that all share."""
+    spread = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    digits = _HEX[spread.view(np.uint8).reshape(-1, 8)].view(np.uint8)
+    rows = np.concatenate((np.broadcast_to(np.frombuffer(PREFIX, np.uint8), (len(numbers), len(PREFIX))), digits), axis=1)
+    offsets = np.arange(0, len(numbers) * KEY_BYTES + 1, KEY_BYTES, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
