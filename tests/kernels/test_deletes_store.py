@@ -63,11 +63,11 @@ def test_a_delete_is_read_again_only_where_all_rows_would_take_too_much() -> Non
     assert shelf.storage.opened == ["p1", "p1"]
 
 
-def test_vectors_are_written_into_one_file_and_read_back_together_with_positions() -> None:
+def test_each_vector_has_a_file_of_its_own_and_is_read_back_together_with_positions() -> None:
     shelf = Shelf()
     rows = {"a.parquet": longs(3, 9), "b.parquet": longs(7)}
     first, second = shelf.deletes().write(rows.items(), HOMES, vectors=True)
-    assert first["file-path"] == second["file-path"]
+    assert first["file-path"] != second["file-path"]
     assert (first["referenced-data-file"], first["spec-id"], first["partition"]) == ("a.parquet", 0, ["a.parquet"])
     assert (second["referenced-data-file"], second["spec-id"], second["record-count"]) == ("b.parquet", 1, 1)
     old = shelf.file("p1", a=[1, 3])

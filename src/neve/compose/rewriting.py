@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neve.core.plan import Plan
     from neve.core.record import RunRecord
     from neve.core.statistics import Condition
+    from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.engines.spark.bridge import TableBridge
     from neve.flow.plan import Request
@@ -120,14 +121,16 @@ class Rewriting:
     def roll_back(self, found: Run) -> RolledBack:
         """Takes back what a run committed."""
         from neve.core.record import RunRecord
+        from neve.core.upkeep import UpkeepRecord
         from neve.engines.spark.bridge import TableBridge
         from neve.flow.lease import leased
         from neve.flow.rollback import roll_back
 
-        if not found.record or found.kind != "compact":
+        kinds: dict[str, type[RunRecord | UpkeepRecord]] = {"compact": RunRecord, "deletes": UpkeepRecord}
+        if not found.record or found.kind not in kinds:
             message = f"Cannot roll back run {found.run_id[:8]}: it has no record of commits"
             raise BadRequestError(message, hint="Try neve resume first.")
-        record, started = RunRecord.model_validate(found.record), self._clock.now_ms()
+        record, started = kinds[found.kind].model_validate(found.record), self._clock.now_ms()
         name = self._place.name(record.table)
         self._place.check_commits(name)
         writer, run_id = TableBridge(self._place.spark, name), uuid4().hex
@@ -139,7 +142,9 @@ class Rewriting:
             self._keep_rollback(store, run_id, record, done, started)
         return done
 
-    def _keep_rollback(self, store: StateStore, run_id: str, record: RunRecord, done: RolledBack, started_ms: int) -> None:
+    def _keep_rollback(
+        self, store: StateStore, run_id: str, record: RunRecord | UpkeepRecord, done: RolledBack, started_ms: int
+    ) -> None:
         from neve.state.rows import Run
 
         store.start_run(Run(run_id, record.table_uuid, record.table, "rollback", started_ms))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from neve.core.model import Frozen
 from neve.core.record import RunRecord
+from neve.core.upkeep import UpkeepRecord
 from neve.errors import BadRequestError, CommitConflictError
 from neve.ports import TableWriter
 
@@ -21,7 +22,7 @@ class RolledBack(Frozen):
     to_snapshot: int
 
 
-def roll_back(record: RunRecord, writer: TableWriter) -> RolledBack:
+def roll_back(record: RunRecord | UpkeepRecord, writer: TableWriter) -> RolledBack:
     """Moves the branch to the snapshot before the run's first. Refuses where that would lose what others committed since."""
     writer.refresh()
     head, to = _way_back(record, writer)
@@ -32,7 +33,7 @@ def roll_back(record: RunRecord, writer: TableWriter) -> RolledBack:
     return RolledBack(run_id=record.run_id, table=record.table, branch=record.branch, from_snapshot=head, to_snapshot=to)
 
 
-def _way_back(record: RunRecord, writer: TableWriter) -> tuple[int, int]:
+def _way_back(record: RunRecord | UpkeepRecord, writer: TableWriter) -> tuple[int, int]:
     """The head to leave and the snapshot to go to."""
     wish = f"Cannot roll back run {record.run_id[:8]}"
     if not record.snapshots:

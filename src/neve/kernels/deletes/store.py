@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -54,14 +53,9 @@ class StoredDeletes:
                 yield path, Together(parts).positions() if parts else np.zeros(0, np.int64)
 
     def write(self, rows: Iterable[tuple[str, Longs]], homes: Mapping[str, DataFile], *, vectors: bool) -> list[DataFile]:
-        """One delete for each data file that has such rows: vectors in one Puffin file, or a file of positions each."""
-        some = ((path, positions) for path, positions in rows if len(positions))
-        storage, first = self._open(), next(some, None)
-        if first is None:
-            return []
-        if vectors:
-            return _vectors(storage, chain([first], some), homes)
-        return [_positions(storage, path, positions, homes[path]) for path, positions in chain([first], some)]
+        """One delete for each data file that has such rows, in a file of its own: a vector, or positions."""
+        write, storage = _vector_file if vectors else _positions, self._open()
+        return [write(storage, path, positions, homes[path]) for path, positions in rows if len(positions)]
 
     def _held(self, batch: Mapping[str, Sequence[DataFile]]) -> Held:
         """What the deletes of these data files say of them, packed."""
@@ -127,21 +121,20 @@ def _vector(delete: DataFile) -> DeleteFile:
     )
 
 
-def _vectors(storage: Storage, rows: Iterable[tuple[str, Longs]], homes: Mapping[str, DataFile]) -> list[DataFile]:
-    location = f"{_beside(next(iter(homes)))}.puffin"
-    written, size = write_vectors(storage.sink(location), rows)
-    return [
-        {
-            **_home(homes[vector.data_file], vector.data_file),
-            "file-path": location,
-            "file-format": "puffin",
-            "file-size-in-bytes": size,
-            "record-count": vector.cardinality,
-            "content-offset": vector.offset,
-            "content-size-in-bytes": vector.length,
-        }
-        for vector in written
-    ]
+def _vector_file(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
+    """In a Puffin file of its own: Iceberg's Java API expires one although another of its vectors is live, and DuckDB takes a
+    dense vector for the next one in its file as well."""
+    location = f"{_beside(path)}.puffin"
+    (vector,), size = write_vectors(storage.sink(location), [(path, positions)])
+    return {
+        **_home(home, path),
+        "file-path": location,
+        "file-format": "puffin",
+        "file-size-in-bytes": size,
+        "record-count": vector.cardinality,
+        "content-offset": vector.offset,
+        "content-size-in-bytes": vector.length,
+    }
 
 
 def _positions(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
