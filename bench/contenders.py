@@ -53,7 +53,11 @@ def iceberg(spark: Any, written: Written, options: Mapping[str, str]) -> Contend
 
 
 def iceberg_options(written: Written) -> list[dict[str, str]]:
-    """One group or one per output, 1, 2 or 5 of them at a time, one commit or one per group."""
+    """One group or one per output, 1, 2 or 5 of them at a time, one commit or one per group.
+
+    Where there are deletes, executors keep those that they have read; the first setting is tried without that, too, since it is
+    the default.
+    """
     share = str(max(1, int(written.bytes / written.shape.outputs * 1.02)))
     found = []
     for partial in ("false", "true"):
@@ -61,10 +65,13 @@ def iceberg_options(written: Written) -> list[dict[str, str]]:
         found.append({**commits, "max-concurrent-file-group-rewrites": "5"})
         for groups in ("1", "2", "5"):
             found.append({**commits, "max-concurrent-file-group-rewrites": groups, "max-file-group-size-bytes": share})
+    if written.shape.has_deletes:
+        return [*({**options, "cache-delete-files": "true"} for options in found), found[0]]
     return found
 
 
 def _words(options: Mapping[str, str]) -> str:
     groups = f"a group per output, {options['max-concurrent-file-group-rewrites']} at a time"
     how = groups if "max-file-group-size-bytes" in options else "groups as large as may be, 5 at a time"
+    how += ", deletes kept by executors" if "cache-delete-files" in options else ""
     return how + (", partial progress" if options["partial-progress.enabled"] == "true" else "")

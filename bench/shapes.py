@@ -36,18 +36,19 @@ class Shape:
     outputs: int
     wide: int = 0
     partitions: int = 1
+    has_deletes: bool = False
 
     @property
     def rows(self) -> int:
         """Of the whole table."""
         return self.files * self.rows_per_file
 
-    def columns(self) -> dict[str, str]:
+    def columns(self, seed: int = 7) -> dict[str, str]:
         """Names and expressions."""
         if self.wide:
             kinds = ("cast(rand({seed}) * 1e6 as bigint)", "rand({seed})", "cast(cast(rand({seed}) * 100 as int) as string)")
             return {"id": "id", **{f"c{n}": kinds[n % 3].format(seed=n) for n in range(1, self.wide)}}
-        columns = {name: text.format(seed=7) for name, text in _EVENTS.items()}
+        columns = {name: text.format(seed=seed) for name, text in _EVENTS.items()}
         if self.partitions > 1:
             per_partition = self.rows // self.partitions
             columns["part"] = f"cast(id div {per_partition} as int)"

@@ -58,7 +58,7 @@ class Cdc:
         scope = "of the partition" if self.shared else "of one file each"
         words = f"{self.files:,} data files, as many position deletes ({scope}), as many equality deletes"
         outputs = max(1, self.files // FILES_PER_OUTPUT)
-        return Shape(name, words, files=self.files, rows_per_file=self.rows_per_file, outputs=outputs)
+        return Shape(name, words, files=self.files, rows_per_file=self.rows_per_file, outputs=outputs, has_deletes=True)
 
     @cached_property
     def rounds(self) -> list[range]:
@@ -136,7 +136,8 @@ class _Writer:
             return
         first = files.start * shape.rows_per_file
         rows = self._spark.range(first, first + shape.rows, 1, len(files))
-        columns = [f"{text} AS `{name}`" for name, text in shape.columns().items()]
+        # Another seed, or every round would repeat the values of the first, which compress to nothing where they meet.
+        columns = [f"{text} AS `{name}`" for name, text in shape.columns(seed=first).items()]
         rows.selectExpr(*columns).writeTo(self._table).append()
 
     def _delete(self, files: range) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LEAST_SPLIT_BYTES = 16 * MIB
 _LINEAGE_SINCE = 3
 _BASE = "first-row-id"
+_A_LONG = 2**40
+"""Py4J hands smaller numbers over as integers."""
 _SPARK, _PYARROW = "spark", "pyarrow"
 _HINT = "Nothing of it was committed; --verify metadata proves it by counts alone."
 
@@ -61,9 +63,7 @@ class ContentCheck:
         lineage = self._keeps_lineage and before_by == _SPARK and len(numbered) == 1
         before = self._read_inputs(inputs, lineage=lineage) if before_by == _SPARK else self._files.fingerprint(inputs)
         if after_by == _SPARK:
-            # Iceberg reads no row id at all from a file that has no base for those that are missing; here none is.
-            base = {_BASE: 0} if lineage and numbered == {True} else {}
-            after = self._read(self._bridge.tasks(file.data_file | base for file in outputs), outputs, lineage=lineage)
+            after = self._read(self._new_tasks(outputs, lineage=lineage and numbered == {True}), outputs, lineage=lineage)
         else:
             after = self._files.fingerprint(outputs, lineage=lineage)
         return ContentProof(
@@ -114,6 +114,26 @@ class ContentCheck:
         else:
             tasks = self._bridge.tasks(file.data_file for file in inputs)
         return self._read(tasks, inputs, lineage=lineage)
+
+    def _new_tasks(self, outputs: Sequence[LiveFile], *, lineage: bool) -> Any:
+        """Scan tasks over files that are not in the table.
+
+        Iceberg reads no lineage at all from a file that has neither a first row id nor a number, which it is given only by a
+        commit; so it gets some. They would count where a row says nothing itself, and every row does.
+        """
+        if not lineage:
+            return self._bridge.tasks(file.data_file for file in outputs)
+        tasks = self._bridge.tasks(file.data_file | {_BASE: 0} for file in outputs)
+        jvm: Any = self._spark._jvm
+        new_array = self._spark.sparkContext._gateway.new_array
+        kinds, given = new_array(jvm.java.lang.Class, 1), new_array(jvm.java.lang.Object, 1)
+        loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+        kinds[0], given[0] = loader.loadClass("java.lang.Long"), _A_LONG
+        number = loader.loadClass("org.apache.iceberg.BaseFile").getDeclaredMethod("setDataSequenceNumber", kinds)
+        number.setAccessible(True)
+        for task in tasks:
+            number.invoke(task.file(), given)
+        return tasks
 
     def _read(self, tasks: Any, files: Sequence[LiveFile], *, lineage: bool) -> Fingerprint:
         if not files:
