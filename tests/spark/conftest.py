@@ -19,17 +19,31 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 
 # The pyarrow beside Spark 3.5 miscounts nulls below lists, so that the arrow kernel refuses them there.
-# That Spark has no variant and no geometry either.
+# That Spark has no variant and no geometry either, and its Iceberg cannot read a table once a key of its deletes is dropped.
+IS_OLD = not counts_nested_nulls()
 collect_ignore = (
-    []
-    if counts_nested_nulls()
-    else ["test_arrow_schema_spark.py", "test_compact_nested.py", "test_orders_apart.py", "test_v3_types.py"]
+    [
+        "test_arrow_schema_spark.py",
+        "test_compact_nested.py",
+        "test_orders_apart.py",
+        "test_v3_types.py",
+        "test_deletes_machine.py",
+    ]
+    if IS_OLD
+    else []
+)
+_DROPPED_KEYS = (
+    "test_an_equality_delete_on_a_dropped_column_is_still_applied",
+    "test_a_delete_on_a_column_that_was_dropped_since_is_converted",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if not (IS_OLD and item.name.startswith(_DROPPED_KEYS))]
     for item in items:
         if _HERE in item.path.parents:
+            # PySpark 3.5 asks it for the version of pandas, or of pyarrow.
+            item.add_marker(pytest.mark.filterwarnings("ignore:The distutils package is deprecated:DeprecationWarning"))
             item.add_marker(pytest.mark.spark)
             # PySpark leaves the sockets it collects results over to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

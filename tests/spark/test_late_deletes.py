@@ -85,7 +85,7 @@ def test_deletes_land_on_every_group_of_a_plan_and_none_is_redone(kind: str, ker
     assert len(bench.engine.results) == GROUPS
     assert bench.engine.discarded == []
     assert len(bench.paths()) == GROUPS
-    assert len(bench.deletes()) == (1 if kind == "v3" else GROUPS)  # a Puffin file has all vectors
+    assert len(bench.deletes()) == GROUPS
     reads_right(bench, [i for i in range(120) if i % 5], since=head)
 
 
