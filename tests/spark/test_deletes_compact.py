@@ -14,6 +14,7 @@ import pytest
 from neve.compose import Neve
 from neve.core.plan_words import Kernel, Tier
 from neve.core.record import GroupState, RunOutcome
+from neve.engines.spark.spark_kernel import DELETE_CACHE
 from neve.flow.plan import Request
 from neve.settings import load_settings
 from tests.samples.reading import duckdb_query, local
@@ -170,6 +171,24 @@ def test_a_key_that_was_widened_still_deletes(kernel: Kernel, make: Make) -> Non
         record = bench.compact(kernel)
         assert dict(record.kernels) == {kernel: 1}
         assert record.outcome is RunOutcome.DONE, record.groups
+        assert bench.ids() == list(range(number + 1, 30))
+    assert bench.deletes() == set()
+
+
+def test_a_callers_session_that_keeps_deletes_in_memory_brings_no_row_back(make: Make) -> None:
+    bench = make(Case(APPENDS, frozenset()))
+    for number in range(4):
+        bench.sql(f"ALTER TABLE {{}} ADD COLUMN k{number} INT")
+        bench.sql(f"UPDATE {{}} SET k{number} = CAST(id AS INT)")
+        delete_equal(bench, [{f"k{number}": number}])
+        bench.spark.conf.set(DELETE_CACHE, "true")
+        try:
+            assert bench.ids() == list(range(number + 1, 30))
+            bench.sql(f"ALTER TABLE {{}} ALTER COLUMN k{number} TYPE BIGINT")
+            assert bench.compact(Kernel.SPARK).outcome is RunOutcome.DONE
+            assert bench.spark.conf.get(DELETE_CACHE) == "true"
+        finally:
+            bench.spark.conf.set(DELETE_CACHE, "false")
         assert bench.ids() == list(range(number + 1, 30))
     assert bench.deletes() == set()
 
