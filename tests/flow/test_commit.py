@@ -341,6 +341,60 @@ def test_the_oldest_file_leaving_between_check_and_commit_takes_the_late_delete_
     assert scene.table.visible() == before
 
 
+def test_a_catalog_that_is_silent_after_the_last_attempt_is_asked_until_what_landed_was_judged() -> None:
+    scene = Scene()
+    assert scene.other is not None
+    other = scene.other
+    scene.table.properties["commit.retry.num-retries"] = "0"
+    scene.table.delete_equal(3, partition="a")
+    scene.table.append(10, partition="c")
+    scene.writer = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.overwrite(other)])
+    scene.writer.refreshes_that_fail = {2, 3, 4}
+    outcome = scene.run()
+
+    assert (outcome.committed, sorted(outcome.in_doubt)) == ([], [0, 1])
+    assert scene.table.visible() == [1, 2, 4, 5, 6, 7, 8, 10]
+    assert len(scene.waits) == 3
+
+
+def test_a_table_may_say_how_often_it_is_asked_after_the_last_attempt() -> None:
+    scene = Scene()
+    scene.table.properties |= {"commit.retry.num-retries": "0", "commit.status-check.num-retries": "1"}
+    scene.writer = FakeWriter(scene.table)
+    scene.writer.refreshes_that_fail = {2, 3}
+    assert sorted(scene.run().in_doubt) == [0, 1]
+    assert len(scene.waits) == 1
+
+
+def test_a_late_delete_of_a_file_that_is_gone_may_go_as_well() -> None:
+    scene = Scene(spare=False)
+    scene.table.delete_positions(scene.first[0], 1)
+    for path in scene.first:
+        scene.table.overwrite(path)
+    scene.table.append(10, partition="c")
+    dangling = list(scene.table.now.deletes)
+    outcome = scene.commit()
+
+    assert (outcome.committed, list(outcome.superseded), outcome.in_doubt) == ([1], [0], {})
+    assert scene.table.visible() == [5, 6, 7, 8, 10]
+    assert dangling
+    assert not scene.table.now.deletes
+
+
+def test_while_a_commit_is_taken_back_another_try_under_way_keeps_its_files() -> None:
+    scene = Scene()
+    scene.table.delete_positions(scene.second[0], 5)
+    table, deletes = scene.table, FakeDeletes(scene.table)
+    strike = lambda: table.delete_positions(scene.first[0], 1, operation="replace")  # noqa: E731
+    scene.writer = FakeWriter(table, Answer.HELD, before_rewrite=[lambda: None, strike])
+    committer = Committer(scene.plan, scene.writer, scene.planned, run_id="r", clock=Still(), sleep=scene.wait, deletes=deletes)
+    outcome = committer.commit(scene.groups)
+
+    assert (outcome.committed, sorted(outcome.in_doubt)) == ([], [0, 1])
+    assert len(deletes.written) == 2
+    assert outcome.unused == []  # the first try may land yet
+
+
 def test_a_violation_under_somebody_elses_commit_is_an_incident() -> None:
     scene = Scene()
     assert scene.other is not None

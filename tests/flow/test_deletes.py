@@ -299,7 +299,7 @@ def test_files_of_attempts_in_doubt_are_kept_when_it_is_given_up() -> None:
     only_first = {file["file-path"] for file in first} - {file["file-path"] for file in second}
     assert set(scene.engine.discarded) == only_first
     assert len(only_first) == 1
-    assert len(scene.waits) == 1
+    assert len(scene.waits) == 2  # between the attempts, and before a last look
 
 
 def test_a_catalog_that_is_away_for_a_moment_costs_an_attempt() -> None:

@@ -16,7 +16,9 @@ from neve.kernels.deletes.position_files import write_positions
 from neve.kernels.deletes.store import StoredDeletes
 from tests.kernels.deletes_make import MemoryStorage
 
-HOMES: dict[str, DataFile] = {name: {"spec-id": i, "partition": [name]} for i, name in enumerate(("a.parquet", "b.parquet"))}
+HOMES: dict[str, DataFile] = {
+    name: {"file-path": name, "spec-id": i, "partition": [name]} for i, name in enumerate(("a.parquet", "b.parquet"))
+}
 
 
 def longs(*rows: int) -> Longs:

@@ -14,7 +14,7 @@ import pytest
 from neve.compose import Neve
 from neve.core.plan_words import Kernel, Tier
 from neve.core.record import GroupState, RunOutcome
-from neve.engines.spark.spark_kernel import DELETE_CACHE
+from neve.engines.spark.staging import DELETE_CACHE
 from neve.flow.plan import Request
 from neve.settings import load_settings
 from tests.samples.reading import duckdb_query, local

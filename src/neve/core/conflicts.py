@@ -121,13 +121,12 @@ def ours_to_drop(planned: Iterable[LiveFile], live: Mapping[str, LiveFile]) -> s
     return attached
 
 
-def lost_deletes(removed: Mapping[DeleteKey, int], sequence_number: int, meant: Collection[DeleteKey] = ()) -> str | None:
-    """Whether a commit took deletes with it that came after its plan, in words; `removed` gives their sequence numbers.
+def lost_deletes(removed: Mapping[DeleteKey, int], sequence_number: int, meant: Collection[DeleteKey] = ()) -> set[DeleteKey]:
+    """Deletes that a commit took with it although they came after its plan; `removed` gives their sequence numbers.
 
     `meant` are those that it took on purpose: their rows were moved.
     """
-    late = sorted(key[0] for key, number in removed.items() if number > sequence_number and key not in meant)
-    return f"it took {len(late)} deletes out of the table that are newer than its plan, such as {late[0]}" if late else None
+    return {key for key, number in removed.items() if number > sequence_number and key not in meant}
 
 
 def changed_shape(planned: Mapping[str, int], now: Mapping[str, int]) -> str | None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from neve.core.metrics import ColumnMetrics
-from neve.core.work import OutputFile
+from neve.core.work import DeleteFile, DeleteKind, OutputFile
 
 DataFile = dict[str, Any]
 DeleteKey = tuple[str, int]
@@ -96,7 +96,12 @@ class LiveFile:
     @property
     def position_deletes(self) -> frozenset[DeleteKey]:
         """The keys of the others: its vector, or files of positions."""
-        return frozenset([delete_key(delete) for delete in self._own if delete["content"] != EQUALITY])
+        return frozenset(map(delete_key, self.position_delete_files))
+
+    @property
+    def position_delete_files(self) -> tuple[DataFile, ...]:
+        """These, described."""
+        return tuple(delete for delete in self._own if delete["content"] != EQUALITY)
 
     @property
     def _own(self) -> tuple[DataFile, ...]:
@@ -146,9 +151,52 @@ def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, C
         "split-offsets": list(output.split_offsets),
         "sort-order-id": output.sort_order_id,
     }
+    return described | describe_metrics(metrics)
+
+
+def describe_metrics(metrics: Mapping[int, ColumnMetrics]) -> DataFile:
+    """Metrics by field id as part of a file's description; what nobody knows is left out."""
+    described: DataFile = {}
     for name, key in (_COUNTS | _BOUNDS).items():
         found = {i: value for i, column in sorted(metrics.items()) if (value := getattr(column, name)) is not None}
         values = [value.hex().upper() if isinstance(value, bytes) else value for value in found.values()]
         if found:
             described[key] = {"keys": list(found), "values": values}
     return described
+
+
+def describe_delete(home: DataFile, path: str, *, form: str, size_bytes: int, records: int) -> DataFile:
+    """The description of a new delete of rows of one data file: it has that file's spec and partition."""
+    return {
+        "spec-id": home["spec-id"],
+        "partition": home.get("partition") or [],
+        "content": "position-deletes",
+        "referenced-data-file": home["file-path"],
+        "file-path": path,
+        "file-format": form,
+        "file-size-in-bytes": size_bytes,
+        "record-count": records,
+    }
+
+
+def describe_vector(home: DataFile, path: str, *, size_bytes: int, offset: int, length: int, cardinality: int) -> DataFile:
+    """The same of a vector, which is a part of the Puffin file at `path`."""
+    described = describe_delete(home, path, form="puffin", size_bytes=size_bytes, records=cardinality)
+    return described | {"content-offset": offset, "content-size-in-bytes": length}
+
+
+def delete_of(described: DataFile, sequence_number: int) -> DeleteFile:
+    """A delete as orders spell it."""
+    is_vector = described["file-format"].lower() == "puffin"
+    kind = DeleteKind.EQUALITY if described["content"] == EQUALITY else DeleteKind.POSITIONS
+    return DeleteFile(
+        kind=DeleteKind.VECTOR if is_vector else kind,
+        path=described["file-path"],
+        format=described["file-format"].lower(),
+        size_bytes=described["content-size-in-bytes"] if is_vector else described["file-size-in-bytes"],
+        records=described["record-count"],
+        sequence_number=sequence_number,
+        offset=described.get("content-offset"),
+        referenced=described.get("referenced-data-file"),
+        equality_ids=tuple(described.get("equality-ids") or ()),
+    )

@@ -225,3 +225,12 @@ def _holds_nothing(column: ColumnMetrics) -> bool:
     if column.values is None or column.nulls is None:
         return False
     return column.values == column.nulls + (column.nans or 0)
+
+
+def leaf_fields(schema: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Columns by field id that have one value per row, nested ones in structs included."""
+    for field in schema["fields"]:
+        if isinstance(field["type"], str):
+            yield field["id"], field
+        elif field["type"]["type"] == "struct":
+            yield from leaf_fields(field["type"])

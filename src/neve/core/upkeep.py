@@ -73,9 +73,9 @@ def all_of(file: LiveFile) -> Sequence[DataFile]:
     return file.delete_files
 
 
-def by_position(file: LiveFile) -> list[DataFile]:
+def by_position(file: LiveFile) -> Sequence[DataFile]:
     """The deletes of a file that name its rows."""
-    return [delete for delete in file.delete_files if delete["content"] != EQUALITY]
+    return file.position_delete_files
 
 
 def convertible(file: LiveFile) -> list[DataFile]:

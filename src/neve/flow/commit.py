@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -73,20 +74,23 @@ class Retry:
     first_wait_ms: int = 100
     max_wait_ms: int = 60_000
     total_ms: int = 30 * 60_000
+    checks: int = 3
+    """How often a catalog that does not answer is asked, after the last attempt, what became of it."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Retry:
         """The table's `commit.retry.*`; what it does not say, or says in no number, is as Iceberg has it."""
 
         def number(name: str, otherwise: int) -> int:
-            text = properties.get(f"commit.retry.{name}", "")
+            text = properties.get(f"commit.{name}", "")
             return int(text) if text.isdigit() else otherwise
 
         return cls(
-            attempts=number("num-retries", cls.attempts - 1) + 1,
-            first_wait_ms=number("min-wait-ms", cls.first_wait_ms),
-            max_wait_ms=number("max-wait-ms", cls.max_wait_ms),
-            total_ms=number("total-timeout-ms", cls.total_ms),
+            attempts=number("retry.num-retries", cls.attempts - 1) + 1,
+            first_wait_ms=number("retry.min-wait-ms", cls.first_wait_ms),
+            max_wait_ms=number("retry.max-wait-ms", cls.max_wait_ms),
+            total_ms=number("retry.total-timeout-ms", cls.total_ms),
+            checks=number("status-check.num-retries", cls.checks),
         )
 
     def wait_seconds(self, attempt: int, jitter: float) -> float:
@@ -178,6 +182,8 @@ class Committer:
             except (CatalogUnreachableError, StorageError) as error:
                 batch.failure = str(error)
             log.warning("run %s, attempt %s to commit: %s", self._run_id, attempt + 1, batch.failure)
+        if batch.sent and self._found_late(batch, retry):
+            return batch.ended()
         batch.outcome.dropped |= {group.group_id: batch.failure for group in batch.waiting}
         return batch.ended()
 
@@ -192,19 +198,25 @@ class Committer:
             return True
         head = self._writer.head(self._branch)
         live = self._live(head)
-        batch.waiting = self._sort_out(batch.waiting, head, live, batch.outcome)
-        return not batch.waiting or self._attempt(batch, head, live)
+        sent = self._prepared(batch, head, live)
+        return sent is None or self._attempt(batch, sent)
+
+    def _found_late(self, batch: _Batch, retry: Retry) -> bool:
+        """Asks what became of the tries, should the catalog not have answered after the last: what landed must be judged."""
+        for check in range(retry.checks):
+            self._sleep(retry.wait_seconds(retry.attempts - 1 + check, self._jitter()))
+            with suppress(CatalogUnreachableError, StorageError):
+                self._writer.refresh()
+                return self._landed(batch)
+        return False
 
     def _barred(self) -> str | None:
         """Why nothing of this run may be committed any more, in words."""
         other = taken_over(self._writer, self._run_id, self._clock)
         return other or changed_shape(self._shape, self._writer.shape())
 
-    def _attempt(self, batch: _Batch, head: int | None, live: Mapping[str, LiveFile]) -> bool:
+    def _attempt(self, batch: _Batch, sent: _Sent) -> bool:
         """Sends the commit and looks whether it landed, whatever the answer was."""
-        sent = self._prepared(batch, head, live)
-        if sent is None:
-            return True
         batch.sent.append(sent)
         certain, batch.failure = self._send(sent, str(batch.outcome.commit_id))
         self._writer.refresh()
@@ -242,19 +254,6 @@ class Committer:
             return self._planned
         return {file.path: file for file in self._writer.scan(head, statistics=False)}
 
-    def _sort_out(
-        self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile], outcome: Outcome
-    ) -> list[WrittenGroup]:
-        """The groups that may be committed on this head; the others are noted with their reason."""
-        kept = []
-        for group, verdict in self._verdicts(self._with_survivor(groups, head, live, outcome), head, live):
-            if verdict.fate in (Fate.COMMIT, Fate.MOVE):
-                kept.append(group)
-            else:
-                lost = outcome.superseded if verdict.fate is Fate.SUPERSEDED else outcome.replan
-                lost[group.group_id] = verdict.reason
-        return kept
-
     def _with_survivor(
         self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile], outcome: Outcome
     ) -> Sequence[WrittenGroup]:
@@ -283,35 +282,44 @@ class Committer:
         )
 
     def _prepared(self, batch: _Batch, head: int | None, live: Mapping[str, LiveFile]) -> _Sent | None:
-        """What is sent: the groups that wait, with deletes that came late moved to their outputs. None if no group is left."""
-        rows: dict[str, Longs] = {}
-        kept = []
-        for group, verdict in self._verdicts(batch.waiting, head, live):
-            reason = verdict.reason
-            try:
-                found = self._moves(group, live, verdict) if verdict.fate is Fate.MOVE else {}
-            except NeveError as error:
-                if error.retryable:
-                    raise
-                found, reason = None, str(error)  # such as a late delete that is damaged, or in no format that is read here
-            if found is None:
-                batch.outcome.replan[group.group_id] = reason
-                continue
-            kept.append(group)
-            rows |= found
+        """What may be sent onto this head, deletes that came late moved to the outputs; groups that lost are noted with their
+        reason. None if no group is left."""
+        rows, kept = dict[str, Longs](), list[WrittenGroup]()
+        for group, verdict in self._verdicts(self._with_survivor(batch.waiting, head, live, batch.outcome), head, live):
+            found, reason = self._moves(group, live, verdict)
+            if found is not None:
+                kept.append(group)
+                rows |= found
+            else:
+                lost = batch.outcome.superseded if verdict.fate is Fate.SUPERSEDED else batch.outcome.replan
+                lost[group.group_id] = reason
         batch.waiting = kept
         if not kept:
             return None
         planned = [file for group in kept for file in group.inputs]
         inputs = tuple(live[file.path] for file in planned)
         dropped = ours_to_drop(planned, live)
-        known = {key: described for file in inputs for key, described in file.described_deletes.items() if key in dropped}
+        known: dict[DeleteKey, DataFile] = {}
+        for file in inputs:
+            if new := file.deletes & (dropped - known.keys()):
+                described = file.described_deletes
+                known |= {key: described[key] for key in new}
         homes = {file["file-path"]: file for group in kept for file in group.outputs}
         moved = self._deletes.write(rows.items(), homes, vectors=self._plan.table_format_version >= 3) if self._deletes else ()
         return _Sent(tuple(kept), head, inputs, self._keeps_number(kept, live), known, tuple(moved))
 
-    def _moves(self, group: WrittenGroup, live: Mapping[str, LiveFile], verdict: Verdict) -> dict[str, Longs] | None:
-        return moves(group, live, verdict.touched, self._deletes) if self._deletes is not None else None
+    def _moves(
+        self, group: WrittenGroup, live: Mapping[str, LiveFile], verdict: Verdict
+    ) -> tuple[dict[str, Longs] | None, str]:
+        """Rows of the outputs that were deleted meanwhile; None, with the reason, if the group cannot be committed."""
+        if verdict.fate is not Fate.MOVE or self._deletes is None:
+            return ({} if verdict.fate is Fate.COMMIT else None), verdict.reason
+        try:
+            return moves(group, live, verdict.touched, self._deletes), verdict.reason
+        except NeveError as error:
+            if error.retryable:
+                raise
+            return None, str(error)  # such as a late delete that is damaged, or in no format that is read here
 
     def _keeps_number(self, groups: Sequence[WrittenGroup], live: Mapping[str, LiveFile]) -> bool:
         inputs = [file for group in groups for file in group.inputs]
@@ -334,14 +342,14 @@ class Committer:
         for lost in (outcome.superseded, outcome.replan):
             for group_id in ids:
                 lost.pop(group_id, None)
-        # The inputs are gone, so that no other try of this batch can land any more.
-        batch.forget(*(other for other in batch.sent if other is not sent))
-        batch.sent.clear()
         batch.waiting.clear()
         if ours and (wrong := self._violation(ours, sent)) is not None:
             take_back(self._writer, ours, wrong, head=now, branch=self._branch, run_id=self._run_id)
-            outcome.in_doubt |= dict.fromkeys(ids, f"rolled back, for {wrong}")
+            batch.failure = f"rolled back, for {wrong}"  # its inputs are live again: another try may still be under way
             return True
+        # The inputs are gone, so that no other try of this batch can land any more.
+        batch.forget(*(other for other in batch.sent if other is not sent))
+        batch.sent.clear()
         if not ours:
             log.warning(
                 "run %s: a commit is known by its files alone, its snapshot is expired: it was not judged", self._run_id
@@ -365,18 +373,19 @@ class Committer:
 
         Iceberg's own retries move a commit to a newer head without asking us: then that head is judged afterwards.
         """
+        lost = set[DeleteKey]()
         for snapshot in ours:
             if snapshot.summary.get("removed-delete-files", "0") != "0":
-                lost = lost_deletes(snapshot.removed_deletes(), self._plan.sequence_number, sent.dropped)
-                if lost is not None:
-                    return lost
+                lost |= lost_deletes(snapshot.removed_deletes(), self._plan.sequence_number, sent.dropped)
         base = ours[-1].parent_id
         upgraded = self._writer.shape()["format version"] != self._plan.table_format_version
-        if base == sent.head and not upgraded:
+        if base == sent.head and not upgraded and not lost:
             return None
         if base is None or not self._writer.knows(base):
             return "the snapshot that it was committed on is expired, so that it cannot be judged any more"
         live = {file.path: file for file in self._writer.scan(base, statistics=False)}
+        if needed := lost and {key for file in live.values() for key in file.deletes & lost}:
+            return f"it took {len(needed)} deletes out of the table that are newer than its plan, such as {min(needed)[0]}"
         if upgraded and any("first-row-id" in live[file.path].data_file for file in sent.inputs if file.path in live):
             return "rows that had an id by then were rewritten without it"
         return self._objection(sent, base, live)

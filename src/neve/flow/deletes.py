@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -167,7 +168,15 @@ class _Upkeep:
             except (CatalogUnreachableError, StorageError) as error:
                 self.failure = str(error)
             log.warning("%s of deletes, attempt %s: %s", self.request.operation, attempt + 1, self.failure)
-        return self._failed(self.failure)
+        return (self._found_late(retry) if self.sent else None) or self._failed(self.failure)
+
+    def _found_late(self, retry: Retry) -> UpkeepRecord | None:
+        """What became of the tries, should the catalog not have answered after the last."""
+        for check in range(retry.checks):
+            self.tools.sleep(retry.wait_seconds(retry.attempts - 1 + check, random.random()))  # noqa: S311
+            with suppress(CatalogUnreachableError, StorageError):
+                return self._settled(self.look())
+        return None
 
     @property
     def _converts(self) -> bool:
@@ -232,7 +241,7 @@ class _Upkeep:
     def _deletes_for(self, found: _Found, homes: Mapping[str, LiveFile]) -> list[DataFile]:
         """One for each file. A vector that was found for a file without others is taken as it is."""
         as_it_is, sources = [], dict[str, Sequence[DataFile]]()
-        shared: dict[int, list[DataFile]] = {}
+        shared: dict[int, Sequence[DataFile]] = {}
         for path, file in homes.items():
             others, vector = shared.setdefault(id(file.delete_files), by_position(file)), self.found_rows.get(path)
             if vector is not None and found.vectors and not others:

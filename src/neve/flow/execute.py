@@ -7,16 +7,17 @@ other kernel would take, are rewritten by Spark itself through the same port.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from neve.core.live import EQUALITY, DataFile, DeleteKey, LiveFile
+from neve.core.live import DataFile, DeleteKey, LiveFile, delete_of
+from neve.core.metrics import leaf_fields
 from neve.core.model import PartitionSpec
 from neve.core.plan import Plan
 from neve.core.plan_words import Group, Kernel
-from neve.core.work import DeleteFile, DeleteKind, InputFile, WorkOrder, WriteSettings
+from neve.core.work import DeleteFile, InputFile, WorkOrder, WriteSettings
 from neve.ports import TableWriter
 
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -87,7 +88,7 @@ class _Deletes:
 
     def _delete(self, key: DeleteKey, described: DataFile) -> DeleteFile:
         if key not in self._known:
-            self._known[key] = delete_of(described, self._numbers)
+            self._known[key] = delete_of(described, self._numbers[described["file-path"]])
         return self._known[key]
 
     def key_fields(self, deletes: Iterable[DeleteFile]) -> tuple[dict[str, Any], ...]:
@@ -115,32 +116,6 @@ def identity_values(file: LiveFile, fields: Iterable[tuple[int, int]]) -> dict[i
     """The columns of a file that its partition fixes."""
     values = file.data_file.get("partition") or []
     return {source_id: values[i] for i, source_id in fields if i < len(values)}
-
-
-def leaf_fields(schema: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Columns by field id that a key may have: those with one value per row, in structs too."""
-    for field in schema["fields"]:
-        if isinstance(field["type"], str):
-            yield field["id"], field
-        elif field["type"]["type"] == "struct":
-            yield from leaf_fields(field["type"])
-
-
-def delete_of(described: DataFile, numbers: Mapping[str, int]) -> DeleteFile:
-    """A delete's description in Iceberg's JSON as orders spell it."""
-    is_vector = described["file-format"].lower() == "puffin"
-    kind = DeleteKind.EQUALITY if described["content"] == EQUALITY else DeleteKind.POSITIONS
-    return DeleteFile(
-        kind=DeleteKind.VECTOR if is_vector else kind,
-        path=described["file-path"],
-        format=described["file-format"].lower(),
-        size_bytes=described["content-size-in-bytes"] if is_vector else described["file-size-in-bytes"],
-        records=described["record-count"],
-        sequence_number=numbers[described["file-path"]],
-        offset=described.get("content-offset"),
-        referenced=described.get("referenced-data-file"),
-        equality_ids=tuple(described.get("equality-ids") or ()),
-    )
 
 
 def _cut_evenly(settings: WriteSettings, group: Group) -> WriteSettings:

@@ -6,11 +6,11 @@ land are the committer's to give up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from neve.core.late import come_late, moved
-from neve.core.live import EQUALITY, DataFile, LiveFile
+from neve.core.live import DataFile, LiveFile
 from neve.core.positions import Longs, PositionMap
 from neve.ports import DeleteFiles
 
@@ -43,7 +43,7 @@ def moves(
     index = {file.path: i for i, file in enumerate(group.inputs)}
     for path in touched:
         planned, now = group.inputs[index[path]], live[path]
-        before, after = (files.positions(_by_position(file), path) for file in (planned, now))
+        before, after = (files.positions(file.position_delete_files, path) for file in (planned, now))
         dropped = group.positions.left_out(index[path], planned.records) if group.positions is not None else None
         lost = bool(planned.equality_deletes - now.equality_deletes)
         rows = come_late(before, after, dropped=dropped, lost_equality=lost)
@@ -53,7 +53,3 @@ def moves(
     if group.positions is None:
         return {}
     return moved(group.positions, late, [file["file-path"] for file in group.outputs])
-
-
-def _by_position(file: LiveFile) -> Sequence[DataFile]:
-    return [delete for delete in file.delete_files if delete["content"] != EQUALITY]

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
 from neve.core.deletes import unpartitioned
-from neve.core.live import DataFile, LiveFile
+from neve.core.live import DataFile, LiveFile, delete_of, describe_vector
+from neve.core.metrics import leaf_fields
 from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
 from neve.core.upkeep import convertible, deletes_of
 from neve.core.work import InputFile
 from neve.errors import BadRequestError, CommitConflictError
-from neve.flow.execute import delete_of, identity_fields, identity_values, leaf_fields, name_mapping
+from neve.flow.execute import identity_fields, identity_values, name_mapping
 from neve.flow.tools import Tools
 
 
@@ -48,7 +49,10 @@ def resolve(files: Mapping[str, LiveFile], tools: Tools, *, head: int) -> dict[s
             for path, file in files.items()
         ],
         [
-            ResolveDelete(file=delete_of(delete, numbers), scope=None if delete["spec-id"] in everywhere else scopes.of(delete))
+            ResolveDelete(
+                file=delete_of(delete, numbers[delete["file-path"]]),
+                scope=None if delete["spec-id"] in everywhere else scopes.of(delete),
+            )
             for delete in deletes.values()
         ],
         key_fields=[fields[field_id] for field_id in sorted(compared)],
@@ -77,15 +81,5 @@ def _check_specs(tools: Tools, files: Iterable[DataFile]) -> None:
 
 
 def _described(found: ResolvedFile, home: DataFile) -> DataFile:
-    return {
-        "spec-id": home["spec-id"],
-        "partition": home.get("partition") or [],
-        "content": "position-deletes",
-        "referenced-data-file": found.data_path,
-        "file-path": found.path,
-        "file-format": "puffin",
-        "file-size-in-bytes": found.size_bytes,
-        "record-count": found.cardinality,
-        "content-offset": found.offset,
-        "content-size-in-bytes": found.length,
-    }
+    where = found.model_dump(include={"size_bytes", "offset", "length", "cardinality"})
+    return describe_vector(home, found.path, **where)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from neve.core.live import DataFile, LiveFile, describe_output
-from neve.core.metrics import ColumnMetrics, for_manifest, merge, metrics_modes
+from neve.core.metrics import ColumnMetrics, for_manifest, leaf_fields, merge, metrics_modes
 from neve.core.plan_words import Kernel
 from neve.core.proof import Check, Proof, prove
 from neve.core.work import WorkResult, digest_of
@@ -19,15 +19,8 @@ from neve.ports import ContentVerifier
 
 
 def leaf_kinds(schema: Mapping[str, Any]) -> dict[int, str]:
-    """Types by field id of the columns that have one value per row, nested ones in structs included."""
-    kinds: dict[int, str] = {}
-    for field in schema["fields"]:
-        kind = field["type"]
-        if isinstance(kind, str):
-            kinds[field["id"]] = kind
-        elif kind["type"] == "struct":
-            kinds |= leaf_kinds(kind)
-    return kinds
+    """Types by field id of the columns that have one value per row."""
+    return {field_id: field["type"] for field_id, field in leaf_fields(schema)}
 
 
 def proof_of(result: WorkResult, inputs: Sequence[LiveFile], schema: Mapping[str, Any], known_paths: Collection[str]) -> Proof:

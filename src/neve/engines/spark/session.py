@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from neve.engines.spark import distribution, gateway, jars, machine
 from neve.engines.spark.coordinates import spark_coordinates
 from neve.engines.spark.java import Java, find_java
+from neve.engines.spark.staging import DELETE_CACHE
 from neve.errors import BadRequestError, EnvironmentFaultError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def session_conf(
         "spark.sql.catalogImplementation": "in-memory",  # a Hive one would leave a Derby database behind
         # Iceberg keeps a delete's keys with the types that they had when it was first read. Once a column that it compares is
         # widened they equal nothing, and the spark kernel would write rows back that are deleted.
-        "spark.sql.iceberg.executor-cache.delete-files.enabled": "false",
+        DELETE_CACHE: "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",

@@ -7,8 +7,6 @@ the same tasks and collects the new files from its coordinator, so that proof, c
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neve.core.live import LiveFile
@@ -19,9 +17,6 @@ from neve.engines.spark.staging import staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-DELETE_CACHE = "spark.sql.iceberg.executor-cache.delete-files.enabled"
 
 
 class SparkKernel:
@@ -36,7 +31,7 @@ class SparkKernel:
         began = time.monotonic()
         table, coordinator = self._bridge.table, self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
         tasks = self._bridge.scan_tasks(self._snapshot_id, [file.path for file in order.inputs])
-        with staged(self._spark, self._bridge, tasks) as set_id, _fresh_deletes(self._spark):
+        with staged(self._spark, self._bridge, tasks) as set_id:
             frame = self._frame(set_id, order)
             live_rows = frame.count()
             try:
@@ -71,18 +66,6 @@ class SparkKernel:
         if self._bridge.properties().get("write.format.default", "parquet") == "parquet":
             writer = writer.option("compression-codec", order.write.codec)  # an order tells Parquet's; others keep the table's
         writer.mode("append").save(set_id)
-
-
-@contextmanager
-def _fresh_deletes(spark: SparkSession) -> Iterator[None]:
-    """Keeps Iceberg's cache of deletes out, which a caller's session may have: it holds keys in the type that they once had.
-    After that was widened they equal nothing, and rows that are deleted would be written back."""
-    before = spark.conf.get(DELETE_CACHE, None)
-    spark.conf.set(DELETE_CACHE, "false")
-    try:
-        yield
-    finally:
-        spark.conf.unset(DELETE_CACHE) if before is None else spark.conf.set(DELETE_CACHE, before)
 
 
 def _files(order: WorkOrder) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -11,6 +12,30 @@ from neve.engines.spark.bridge import TableBridge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DELETE_CACHE = "spark.sql.iceberg.executor-cache.delete-files.enabled"
+
+_switching = Lock()
+_uncached: list[str | None] = []
+"""What the setting was, once for each who reads without the cache at this moment; the first knows."""
+
+
+@contextmanager
+def fresh_deletes(conf: Any) -> Iterator[None]:
+    """Keeps Iceberg's cache of deletes out, which a caller's session may have: it holds keys in the type that they once had.
+    After that was widened they equal nothing, and rows that are deleted would be written back. Groups run side by side, so the
+    last to leave puts the setting back."""
+    with _switching:
+        _uncached.append(_uncached[0] if _uncached else conf.get(DELETE_CACHE, None))
+        conf.set(DELETE_CACHE, "false")
+    try:
+        yield
+    finally:
+        with _switching:
+            before = _uncached.pop()
+            if not _uncached:
+                conf.unset(DELETE_CACHE) if before is None else conf.set(DELETE_CACHE, before)
 
 
 @contextmanager
@@ -21,7 +46,8 @@ def staged(spark: SparkSession, bridge: TableBridge, tasks: Any) -> Iterator[str
     cache.add(set_id, bridge.table)
     manager.stageTasks(bridge.table, set_id, tasks)
     try:
-        yield set_id
+        with fresh_deletes(spark.conf):
+            yield set_id
     finally:
         manager.removeTasks(bridge.table, set_id)
         cache.remove(set_id)

@@ -12,20 +12,15 @@ from uuid import uuid4
 
 import numpy as np
 
-from neve.core.live import DataFile, delete_key
-from neve.core.metrics import ColumnMetrics
+from neve.core.live import DataFile, delete_key, delete_of, describe_delete, describe_metrics, describe_vector
 from neve.core.positions import Longs
 from neve.core.units import MIB
-from neve.core.work import DeleteFile, DeleteKind
 from neve.errors import BadRequestError
 from neve.kernels.deletes.fetching import Fetcher
 from neve.kernels.deletes.position_files import read_positions, write_positions
 from neve.kernels.deletes.puffin import write_vectors
 from neve.kernels.deletes.waiting import Packed, Together, Vector
 from neve.kernels.orders import Storage
-
-_BOUNDS = {"lower": "lower-bounds", "upper": "upper-bounds"}
-_COUNTS = {"size_bytes": "column-sizes", "values": "value-counts", "nulls": "null-value-counts"}
 
 HELD_POSITIONS = 32 * MIB
 """How many are held at once, packed in two bytes each at most."""
@@ -54,7 +49,7 @@ class StoredDeletes:
 
     def write(self, rows: Iterable[tuple[str, Longs]], homes: Mapping[str, DataFile], *, vectors: bool) -> list[DataFile]:
         """One delete for each data file that has such rows, in a file of its own: a vector, or positions."""
-        write, storage = _vector_file if vectors else _positions, self._open()
+        write, storage = _vector_file if vectors else _position_file, self._open()
         return [write(storage, path, positions, homes[path]) for path, positions in rows if len(positions)]
 
     def _held(self, batch: Mapping[str, Sequence[DataFile]]) -> Held:
@@ -74,7 +69,7 @@ class StoredDeletes:
             for path, rows in found.items():
                 held.setdefault(path, []).append(Packed.of(rows))
         vectors = [(path, d) for path, deletes in batch.items() for d in deletes if _format(d) == "puffin"]
-        blobs = Fetcher(storage).vectors([_vector(delete) for _, delete in vectors])
+        blobs = Fetcher(storage).vectors([delete_of(delete, 0) for _, delete in vectors])  # their age does not matter here
         for (path, delete), blob in zip(vectors, blobs, strict=True):
             held.setdefault(path, []).append(Vector(blob, delete["file-path"], delete["record-count"]))
         return held
@@ -109,66 +104,23 @@ def _format(delete: DataFile) -> str:
     return str(delete["file-format"]).lower()
 
 
-def _vector(delete: DataFile) -> DeleteFile:
-    return DeleteFile(
-        kind=DeleteKind.VECTOR,
-        path=delete["file-path"],
-        format="puffin",
-        size_bytes=delete["content-size-in-bytes"],
-        records=delete["record-count"],
-        sequence_number=0,
-        offset=delete["content-offset"],
-    )
-
-
 def _vector_file(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
     """In a Puffin file of its own: Iceberg's Java API expires one although another of its vectors is live, and DuckDB takes a
     dense vector for the next one in its file as well."""
     location = f"{_beside(path)}.puffin"
     (vector,), size = write_vectors(storage.sink(location), [(path, positions)])
-    return {
-        **_home(home, path),
-        "file-path": location,
-        "file-format": "puffin",
-        "file-size-in-bytes": size,
-        "record-count": vector.cardinality,
-        "content-offset": vector.offset,
-        "content-size-in-bytes": vector.length,
-    }
+    return describe_vector(
+        home, location, size_bytes=size, offset=vector.offset, length=vector.length, cardinality=vector.cardinality
+    )
 
 
-def _positions(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
+def _position_file(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
     location = f"{_beside(path)}.parquet"
     output = write_positions(storage.sink(location), {path: positions})
-    return {
-        **_home(home, path),
-        "file-path": location,
-        "file-format": "parquet",
-        "file-size-in-bytes": output.size_bytes,
-        "record-count": output.rows,
-        **_metrics(output.metrics),
-    }
-
-
-def _home(home: DataFile, path: str) -> DataFile:
-    """A delete is of the spec and partition of its data file."""
-    return {
-        "spec-id": home["spec-id"],
-        "partition": home.get("partition") or [],
-        "content": "position-deletes",
-        "referenced-data-file": path,
-    }
+    described = describe_delete(home, location, form="parquet", size_bytes=output.size_bytes, records=output.rows)
+    return described | describe_metrics(output.metrics)
 
 
 def _beside(path: str) -> str:
     """A new name that begins like the data file's, so that who cleans up after it finds both."""
     return f"{path.removesuffix('.parquet')}-deletes-{uuid4().hex}"
-
-
-def _metrics(metrics: Mapping[int, ColumnMetrics]) -> dict[str, Any]:
-    described: dict[str, Any] = {}
-    for name, key in (_COUNTS | _BOUNDS).items():
-        found = {i: value for i, column in sorted(metrics.items()) if (value := getattr(column, name)) is not None}
-        values = [value.hex().upper() if isinstance(value, bytes) else value for value in found.values()]
-        described[key] = {"keys": list(found), "values": values}
-    return described
