@@ -30,10 +30,12 @@ import pyarrow.parquet as pq
 
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
+from neve.core.record import RunOutcome
 from neve.core.units import GIB, MIB
 from neve.engines.spark.distribution import spark_home
 from neve.engines.spark.java import find_java
 from neve.engines.spark.session import SparkOptions, open_session
+from neve.flow.plan import Request
 from stack.errors import NotReadyError
 from stack.ports import free_ports
 from stack.web import fetch_json
@@ -44,6 +46,7 @@ KEY_BYTES = len(PREFIX) + 16
 HIT_EVERY = 10
 """Of the data's rows, every tenth is deleted; all other deletes meet nothing, as after most of a table has been rewritten."""
 COMMITS = 4
+OUTPUTS = 10
 TABLE = "lake.db.orders"
 FIELDS = (
     {"id": 1, "name": "key", "required": False, "type": "string"},
@@ -254,13 +257,12 @@ def _ran_out(reason: str, scratch: Path) -> bool:
 
 
 def _figures(rows: list[dict[str, Any]], size: Size) -> Figures:
-    head = ["contender", "outcome", "s", "resolve s", "JVM MiB", "Python MiB"]
+    head = ["contender", "outcome", "s", "JVM MiB", "Python MiB"]
     lines = [
         [
             row["contender"],
             row["outcome"],
             f"{row['seconds']:.1f}",
-            f"{row['resolve_seconds']:.1f}" if "resolve_seconds" in row else "-",
             *(f"{row[name] / MIB:.0f}" for name in ("jvm_peak_bytes", "python_peak_bytes")),
         ]
         for row in rows
@@ -325,60 +327,23 @@ def _judged(paths: list[str], size: Size) -> dict[str, Any]:
 
 
 def _ours(spark: Any, work: Path, size: Size) -> dict[str, Any]:
-    """Resolves the deletes, then rewrites with what was found; the outputs are judged and removed, nothing is committed."""
-    from neve.core.plan_words import Kernel
-    from neve.core.resolving import ResolveDelete, ResolveInput
-    from neve.core.work import DeleteFile, DeleteKind, FailedOrder, InputFile, WorkOrder, WriteSettings
-    from neve.engines.spark.resolving import Resolver
-    from neve.engines.spark.rewrite import SparkEngine
+    """`neve.compact` in this very session, from inspection to record; the table is set back afterwards."""
+    import neve
 
-    entries = spark.table(f"{TABLE}.entries").where("status < 2").select("data_file.*", "sequence_number").collect()
-    data, deletes = [], []
-    for entry in entries:
-        known = {"path": entry.file_path, "size_bytes": entry.file_size_in_bytes, "records": entry.record_count}
-        known["sequence_number"] = entry.sequence_number
-        if entry.content == 0:
-            data.append(ResolveInput(file=InputFile(**known), scope=0))
-        else:
-            ids = tuple(entry.equality_ids)
-            deletes.append(ResolveDelete(file=DeleteFile(kind=DeleteKind.EQUALITY, equality_ids=ids, **known)))
-    out = Path(tempfile.mkdtemp(prefix="ours-", dir=work))
-    began = time.monotonic()
-    resolved = Resolver(spark, {}).resolve(data, deletes, key_fields=FIELDS, output_prefix=f"{out}/vectors")
-    seconds = time.monotonic() - began
-    vectors = {
-        file.data_path: DeleteFile(
-            kind=DeleteKind.VECTOR,
-            path=file.path,
-            format="puffin",
-            size_bytes=file.length,
-            records=file.cardinality,
-            sequence_number=COMMITS + 1,
-            offset=file.offset,
-            referenced=file.data_path,
-        )
-        for file in resolved
-    }
-    orders = [
-        WorkOrder(
-            order_id=str(group),
-            group_id=group,
-            kernels=(Kernel.ARROW,),
-            inputs=tuple(one.file.model_copy(update={"deletes": (at,)}) for at, one in enumerate(inputs)),
-            table_schema={"type": "struct", "schema-id": 0, "fields": list(FIELDS)},
-            output_prefix=f"{out}/group{group}",
-            write=WriteSettings(memory_bytes=128 * MIB),  # a task has half of what Python may take
-            deletes=tuple(vectors[one.file.path] for one in inputs),
-        )
-        for group, inputs in enumerate(data[at : at + 4] for at in range(0, len(data), 4))
-    ]
-    engine = SparkEngine(spark, None, {}, max_parallelism=CORES)  # type: ignore[arg-type]  # the spark kernel is not wanted
-    results = list(engine.run(orders))
-    if failed := [result.reason for result in results if isinstance(result, FailedOrder)]:
-        return {"outcome": "failed", "reason": failed[0]}
-    judged = _judged([file.path for result in results for file in result.outputs], size)  # type: ignore[union-attr]
-    shutil.rmtree(out)
-    return {**judged, "resolve_seconds": seconds, "deleted_rows": sum(file.cardinality for file in resolved)}
+    before = spark.table(f"{TABLE}.refs").first().snapshot_id
+    target = sum(row.file_size_in_bytes for row in spark.table(f"{TABLE}.data_files").collect()) // OUTPUTS
+    try:
+        with tempfile.TemporaryDirectory(prefix="state-", dir=work) as state:
+            settings = {"policy.target-file-size": target, "state.url": f"sqlite:///{state}/state.db"}
+            with neve.connect(spark=spark, settings=settings) as place:
+                record = place.compact(TABLE, request=Request(force=True))
+        if record.outcome is not RunOutcome.DONE:
+            return {"outcome": "failed", "reason": "; ".join(sorted({group.reason for group in record.groups}))}
+        files = spark.table(f"{TABLE}.data_files").select("file_path").collect()
+        judged = _judged([row.file_path for row in files], size)
+        return {**judged, "kernels": sorted(record.kernels), "output_files": len(files)}
+    finally:
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('db.orders', {before})")
 
 
 def _make(work: Path, size: Size) -> None:

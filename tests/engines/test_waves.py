@@ -337,3 +337,26 @@ def test_credentials_that_stay_refused_fail_the_order_without_being_told(
     assert ": access denied (" in outcome.reason
     assert cluster.jobs == [[0], [0]]
     assert "of yesterday" not in outcome.reason + caplog.text + order.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("conf", "memory"),
+    [
+        ({}, 512 * MIB),
+        ({"spark.executor.pyspark.memory": "1g", "spark.executor.cores": "2"}, 128 * MIB),
+        ({"spark.executor.pyspark.memory": "2048"}, 256 * MIB),  # in MiB, shared by the cores that there are
+        ({"spark.executor.pyspark.memory": "64g", "spark.executor.cores": "4"}, 512 * MIB),
+    ],
+)
+def test_orders_ask_for_no_more_memory_than_the_cluster_gives_to_pythons_tasks(
+    tmp_path: Path, conf: dict[str, str], memory: int
+) -> None:
+    sent: list[int] = []
+
+    class Looking(Cluster):
+        def parallelize(self, payload: list[tuple[str, Mapping[str, str]]], slices: int) -> Any:
+            sent.extend(WorkOrder.model_validate_json(text).write.memory_bytes for text, _ in payload)
+            return super().parallelize(payload, slices)
+
+    list(engine_on(Looking(conf=conf)).run(some_orders(tmp_path, 1)))
+    assert sent == [memory]

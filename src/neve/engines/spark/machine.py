@@ -1,9 +1,12 @@
-"""What this machine, or the container around us, can spare. Called by `session` for its defaults."""
+"""What this machine, the container around us, or a cluster's executor can spare. Called by `session` and `rewrite`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+from neve.core.units import parse_bytes
 
 _GIB = 1 << 30
 _CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
@@ -21,6 +24,16 @@ def _limit(file: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdigit() else None  # "max" means none
+
+
+def task_memory_bytes(setting: Callable[[str, str], str], cores: int) -> int | None:
+    """What one task's Python may use where `spark.executor.pyspark.memory` bounds it, which Spark gives in equal parts to an
+    executor's cores: a quarter, since interpreter, libraries and the allocator's reserve are within the same bound."""
+    limit = setting("spark.executor.pyspark.memory", "").strip().lower()
+    if not limit:
+        return None
+    size = parse_bytes(f"{limit}m" if limit.isdigit() else limit)
+    return size // int(setting("spark.executor.cores", str(cores))) // 4
 
 
 def driver_memory(available_bytes: int) -> str:

@@ -21,6 +21,7 @@ from neve.core.resolving import has_many_keys
 from neve.core.units import MIB
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 from neve.engines.spark.inlining import with_contents
+from neve.engines.spark.machine import task_memory_bytes
 from neve.engines.spark.oversized import Oversized, equality_deletes
 from neve.engines.spark.resolving import Resolver
 from neve.engines.spark.shipping import DENIED, DONE, FAILED, REFUSED, Answer, prepare, python_trouble, reason_of, run_task
@@ -66,6 +67,7 @@ class SparkEngine:
 
     def run(self, orders: Sequence[WorkOrder]) -> Iterator[Outcome]:
         """Each order's result, in the order in which they finish."""
+        orders = self._within_memory(orders)
         ours = [order for order in orders if Kernel.SPARK not in order.kernels]
         trouble = prepare(self._spark.sparkContext) if ours else None
         ours = ours if trouble else self._without_many_keys(ours)
@@ -85,6 +87,16 @@ class SparkEngine:
                 raise
             finally:
                 self.discard(self._oversized.scratch)
+
+    def _within_memory(self, orders: Sequence[WorkOrder]) -> Sequence[WorkOrder]:
+        """Where the cluster bounds what Python may take, orders ask for no more than that."""
+        context = self._spark.sparkContext
+        limit = task_memory_bytes(context.getConf().get, int(context.defaultParallelism))
+        if limit is None:
+            return orders
+        writes = (order.write for order in orders)
+        bounded = (write.model_copy(update={"memory_bytes": min(write.memory_bytes, limit)}) for write in writes)
+        return [order.model_copy(update={"write": write}) for order, write in zip(orders, bounded, strict=True)]
 
     def discard(self, paths: Iterable[str]) -> None:
         """Removes files that were written and never committed; one that cannot be removed is left to orphan removal."""
