@@ -55,8 +55,8 @@ def iceberg(spark: Any, written: Written, options: Mapping[str, str]) -> Contend
 def iceberg_options(written: Written) -> list[dict[str, str]]:
     """One group or one per output, 1, 2 or 5 of them at a time, one commit or one per group.
 
-    Where there are deletes, executors keep those that they have read; the first setting is tried without that, too, since it is
-    the default.
+    Where there are deletes, executors keep those that they have read. Up to 500 files the first setting is tried without that,
+    too, since it is the default; beyond, it would take hours: every delete is opened once for each data file.
     """
     share = str(max(1, int(written.bytes / written.shape.outputs * 1.02)))
     found = []
@@ -66,7 +66,8 @@ def iceberg_options(written: Written) -> list[dict[str, str]]:
         for groups in ("1", "2", "5"):
             found.append({**commits, "max-concurrent-file-group-rewrites": groups, "max-file-group-size-bytes": share})
     if written.shape.has_deletes:
-        return [*({**options, "cache-delete-files": "true"} for options in found), found[0]]
+        default = found[:1] if written.shape.files <= 500 else []
+        return [*({**options, "cache-delete-files": "true"} for options in found), *default]
     return found
 
 

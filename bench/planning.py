@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.chart import Chart, Series
-from neve.core.files import SCHEMA, FileColumns, Partition
+from neve.core.files import SCHEMA, FileColumns, Partition, default_columns
 from neve.core.model import PartitionField, PartitionSpec, Snapshot, TableName, TableState
 from neve.core.plan import Plan
 from neve.core.policy import Policy
@@ -80,6 +80,7 @@ def state_with(files: int) -> TableState:
         "sort_order_id": np.zeros(files, np.int64),
         "sequence_number": rng.integers(1, 50, files),
         "snapshot_id": np.ones(files, np.int64),
+        **default_columns(files),
     }
     table = pa.table([pa.array(columns[field.name]).cast(field.type) for field in SCHEMA], schema=SCHEMA)
     homes = tuple(Partition(0, f"day={number:05d}") for number in range(partitions))

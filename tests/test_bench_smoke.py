@@ -32,6 +32,13 @@ def left_by(name: str, directory: Path) -> dict[str, Any]:
     return document
 
 
+def test_the_planning_benchmark_checks_every_plan_of_a_small_table() -> None:
+    command = [sys.executable, "-m", "bench.planning", "--sizes", "2000", "--repeats", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2,000" in done.stdout
+
+
 @pytest.mark.slow
 def test_the_memory_benchmark_measures_every_case_with_both_kernels(tmp_path: Path) -> None:
     document = left_by("memory", tmp_path)
@@ -52,6 +59,15 @@ def test_the_rewrite_benchmark_lets_all_contenders_make_two_files_of_a_tiny_tabl
         roles = run["jvm_peak_bytes"] + run["driver_peak_bytes"] + run["workers_peak_bytes"]
         assert 0 < run["jvm_peak_bytes"] < run["peak_rss_bytes"] <= roles * 1.1
     assert (tmp_path / "rewrite.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_oversized_deletes_lets_everybody_finish_a_small_table(tmp_path: Path) -> None:
+    document = left_by("oversized_deletes", tmp_path)
+    ended = [(row["contender"], row["outcome"], row["output_rows"]) for row in document["rows"]]
+    assert ended == [(name, "completed", 36_000) for name in ("neve", "iceberg", "iceberg-lean")]
+    assert document["rows"][0]["kernels"] == ["arrow"]
 
 
 @pytest.mark.slow
