@@ -40,7 +40,7 @@ from stack.errors import NotReadyError
 from stack.ports import free_ports
 from stack.web import fetch_json
 
-CORES, EXECUTOR, PYTHON = 2, "1g", "1g"
+CORES, EXECUTOR, PYTHON = 2, "1g", "2g"
 PREFIX = b"urn:shop:eu-central-1:orders:invoice-line:"
 KEY_BYTES = len(PREFIX) + 16
 HIT_EVERY = 10

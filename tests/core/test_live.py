@@ -57,11 +57,12 @@ def test_deletes_that_files_share_are_told_as_if_each_had_its_own() -> None:
     position = {"content": "position-deletes", "file-path": "/t/pos"}
     equality = tuple({"content": "equality-deletes", "file-path": f"/t/eq{i}"} for i in range(2))
     shared = SharedDeletes(equality)
-    alone, sharing = LiveFile(DESCRIBED, (position, *equality)), LiveFile(DESCRIBED, (position, *equality), shared)
+    alone, sharing = LiveFile(DESCRIBED, (position, *equality)), LiveFile(DESCRIBED, (position,), shared)
     for name in ("deletes", "equality_deletes", "position_deletes", "described_deletes"):
         assert getattr(sharing, name) == getattr(alone, name)
-    assert sharing.equality_deletes is LiveFile(DESCRIBED, equality, shared).equality_deletes
-    assert sharing == alone
+    assert sharing.equality_deletes is LiveFile(DESCRIBED, (), shared).equality_deletes
+    assert sharing.has_deletes
+    assert not LiveFile(DESCRIBED).has_deletes
 
 
 def test_a_new_file_keeps_spec_and_partition_and_nothing_that_was_the_old_ones_own() -> None:

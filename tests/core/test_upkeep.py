@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neve.core.live import DataFile, LiveFile
+from neve.core.live import DataFile, LiveFile, SharedDeletes
 from neve.core.record import RunOutcome
 from neve.core.upkeep import (
     Upkeep,
@@ -99,7 +99,7 @@ def test_pruning_gives_no_file_a_delete() -> None:
 def test_deletes_are_told_apart_by_what_they_name() -> None:
     file = data("a", SHARED, equality("e"), equality("f", "avro"), vector("v", "a"))
     assert [one["file-path"] for one in by_position(file)] == ["p1", "v"]
-    assert [one["file-path"] for one in convertible(file)] == ["e"]
+    assert [one["file-path"] for part in file.parts for one in part if convertible(one)] == ["e"]
 
 
 def test_a_delete_goes_only_when_every_file_that_has_it_is_done() -> None:
@@ -125,16 +125,16 @@ def test_only_what_no_live_file_has_is_dangling() -> None:
 
 
 def test_files_that_share_their_deletes_are_looked_at_once() -> None:
-    shared = (equality("e"), SHARED)
-    files = [LiveFile({"file-path": str(i)}, shared) for i in range(3)]
-    looked: list[LiveFile] = []
+    own, shared = (SHARED,), SharedDeletes((equality("e"),))
+    files = [LiveFile({"file-path": str(i)}, own, shared) for i in range(3)]
+    looked: list[DataFile] = []
 
-    def choose(file: LiveFile) -> list[DataFile]:
-        looked.append(file)
-        return convertible(file)
+    def choose(delete: DataFile) -> bool:
+        looked.append(delete)
+        return convertible(delete)
 
     assert list(deletes_of(files, choose)) == [("e", 0)]
-    assert len(looked) == 1
+    assert len(looked) == 2
     assert concerned([*files, data("c")], {("p1", 0)}) == files
 
 

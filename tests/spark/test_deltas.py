@@ -89,8 +89,8 @@ def moving(hand: Hand, inputs: Sequence[LiveFile], late: Sequence[int], *, numbe
 def converting(hand: Hand, *, branch: str = "main") -> Send:
     """Replaces the equality delete of ids 5 and 15 where 3 is deleted by position; ready to be sent."""
     head, (first, second, third) = hand.head(branch), hand.live(branch)
-    (equality,) = third.delete_files
-    removed = [d for d in first.delete_files if d is equality or hand.version == 3]
+    (equality,) = third.shared.deletes
+    removed = [d for d in first.described_deletes.values() if d is equality or hand.version == 3]
     added = [hand.deletes(first.data_file, [3, 5] if hand.version == 3 else [5]), hand.deletes(second.data_file, [5])]
     referenced = [first.path, second.path, third.path]
     return lambda: hand.bridge.row_delta(added, removed, referenced=referenced, head=head, summary=SUMMARY, branch=branch)
@@ -128,11 +128,11 @@ def test_a_scan_describes_each_delete_once_and_every_sequence_number_is_known(ma
     append(hand.bench, 30)
     first, second, third, fourth = hand.live()
 
-    assert [len(file.delete_files) for file in (first, second, third, fourth)] == [2, 2, 1, 0]
-    (equality,) = third.delete_files
+    assert [len(file.deletes) for file in (first, second, third, fourth)] == [2, 2, 1, 0]
+    (equality,) = third.shared.deletes
     assert (equality["content"], equality["equality-ids"]) == ("equality-deletes", [1])
-    assert all(any(each is equality for each in file.delete_files) for file in (first, second))
-    vectors = [next(d for d in file.delete_files if d is not equality) for file in (first, second)]
+    assert all(any(each is equality for each in file.described_deletes.values()) for file in (first, second))
+    vectors = [next(d for d in file.described_deletes.values() if d is not equality) for file in (first, second)]
     assert [vector["referenced-data-file"] for vector in vectors] == [first.path, second.path]
     assert vectors[0]["file-path"] == vectors[1]["file-path"]
     assert vectors[0]["content-offset"] != vectors[1]["content-offset"]
@@ -163,7 +163,7 @@ def test_a_late_delete_moves_to_the_output_in_one_snapshot(make: Make, version: 
     assert hand.reads(latest.snapshot_id) == without(13)
     output = hand.live()[0]
     numbers = hand.bridge.sequence_numbers(hand.head())
-    assert (numbers[output.path], numbers[output.delete_files[0]["file-path"]]) == (3 if keeps_number else 5, 5)
+    assert (numbers[output.path], numbers[output.own[0]["file-path"]]) == (3 if keeps_number else 5, 5)
     append(hand.bench, 30)
     assert hand.reads(hand.head()) == without(13, upto=40)
 
@@ -359,7 +359,7 @@ def test_deletes_of_several_partition_specs_are_added_and_removed_in_one_commit(
     append(hand.bench, 30)
     files = hand.live()
     for taken, rows in (([], [0]), ([0], [0, 1])):
-        before = [d for file in hand.live() for d in file.delete_files]
+        before = [d for file in hand.live() for d in file.described_deletes.values()]
         assert [(d["spec-id"], d["partition"]) for d in before] == [(0, []), (1, [30])][: 2 * len(taken)]
         assert sorted(map(delete_key, hand.bridge.delete_files(hand.head()))) == sorted(map(delete_key, before))
         added = [hand.deletes(file.data_file, rows) for file in (files[0], files[3])]
@@ -408,8 +408,8 @@ def test_a_puffin_file_stays_while_one_of_its_vectors_is_live(make: Make) -> Non
     hand = make(3)
     hand.bench.sql("DELETE FROM {} WHERE id IN (3, 13)")
     first, second, _ = hand.live()
-    (vector,) = first.delete_files
-    assert vector["file-path"] == second.delete_files[0]["file-path"]
+    (vector,) = first.own
+    assert vector["file-path"] == second.own[0]["file-path"]
     output = hand.merged([first], without=[3])
     hand.bridge.rewrite([first.data_file], [output], head=hand.head(), sequence_number=None, summary=SUMMARY)
     assert hand.snapshots()[-1].summary["removed-delete-files"] == "1"

@@ -272,7 +272,7 @@ def converted_table(make: Make, version: int) -> Hand:
 def convert(hand: Hand, rows: dict[int, list[int]]) -> None:
     """Deletes of positions in these files, in place of the equality delete."""
     live = hand.live()
-    (equality,) = live[0].delete_files
+    (equality,) = live[0].described_deletes.values()
     added = [hand.deletes(live[index].data_file, positions) for index, positions in rows.items()]
     hand.bridge.row_delta(added, [equality], referenced=[file.path for file in live], head=hand.head(), summary={})
 

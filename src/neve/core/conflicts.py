@@ -65,7 +65,7 @@ def judge(planned: Iterable[LiveFile], live: Mapping[str, LiveFile], *, late_equ
 def came_late(planned: LiveFile, live: Mapping[str, LiveFile]) -> frozenset[DeleteKey]:
     """Equality deletes that a file has now and had not when it was planned."""
     now = live.get(planned.path)
-    if now is None or now is planned or not now.delete_files:
+    if now is None or now is planned or not now.has_deletes:
         return frozenset()
     return now.equality_deletes - planned.equality_deletes
 

@@ -45,11 +45,11 @@ class Ancestor:
     removed_deletes: Callable[[], Mapping[DeleteKey, int]] = field(default=dict, compare=False)
 
 
+@dataclass(frozen=True)
 class SharedDeletes:
     """Equality deletes that many files have, with what is asked of them made once and not for each file."""
 
-    def __init__(self, deletes: tuple[DataFile, ...] = ()) -> None:
-        self.deletes = deletes
+    deletes: tuple[DataFile, ...] = ()
 
     @cached_property
     def described(self) -> dict[DeleteKey, DataFile]:
@@ -69,28 +69,39 @@ _NOTHING_SHARED = SharedDeletes()
 class LiveFile:
     """A live data file and the deletes attached to it, in Iceberg's JSON.
 
-    Thousands of deletes may be attached to each of thousands of files. So descriptions are shared between files, and sets of
-    keys are made when they are asked for: kept, they would be most of a scan's memory. `shared` are the last of `delete_files`.
+    Thousands of deletes may be attached to each of thousands of files. So those that many files have are held once, and sets
+    of keys are made when they are asked for: kept, they would be most of a scan's memory.
     """
 
     data_file: DataFile
-    delete_files: tuple[DataFile, ...] = ()
-    shared: SharedDeletes = field(default=_NOTHING_SHARED, compare=False, repr=False)
+    own: tuple[DataFile, ...] = ()
+    """Deletes that few other files have, if any."""
+    shared: SharedDeletes = field(default=_NOTHING_SHARED, repr=False)
+
+    @property
+    def parts(self) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
+        """All its deletes, in two parts that other files may have as well, the very same."""
+        return self.own, self.shared.deletes
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any delete is attached to it."""
+        return any(self.parts)
 
     @property
     def described_deletes(self) -> dict[DeleteKey, DataFile]:
         """Its deletes by key."""
-        return {delete_key(delete): delete for delete in self._own} | self.shared.described
+        return {delete_key(delete): delete for delete in self.own} | self.shared.described
 
     @property
     def deletes(self) -> frozenset[DeleteKey]:
         """The keys of its deletes."""
-        return self.shared.keys.union([delete_key(delete) for delete in self._own])
+        return self.shared.keys.union([delete_key(delete) for delete in self.own])
 
     @property
     def equality_deletes(self) -> frozenset[DeleteKey]:
         """The keys of those that delete by equality."""
-        own = [delete_key(delete) for delete in self._own if delete["content"] == EQUALITY]
+        own = [delete_key(delete) for delete in self.own if delete["content"] == EQUALITY]
         return self.shared.keys.union(own) if own else self.shared.keys
 
     @property
@@ -101,11 +112,7 @@ class LiveFile:
     @property
     def position_delete_files(self) -> tuple[DataFile, ...]:
         """These, described."""
-        return tuple(delete for delete in self._own if delete["content"] != EQUALITY)
-
-    @property
-    def _own(self) -> tuple[DataFile, ...]:
-        return self.delete_files[: len(self.delete_files) - len(self.shared.deletes)]
+        return tuple(delete for delete in self.own if delete["content"] != EQUALITY)
 
     @property
     def path(self) -> str:

@@ -65,12 +65,7 @@ def targets(operation: Upkeep, live: Iterable[LiveFile], *, vectors: bool) -> li
     if operation is Upkeep.PRUNE:
         return []
     wanted = _is_convertible if operation is Upkeep.CONVERT else lambda file: _is_scattered(file, vectors=vectors)
-    return [file for file in live if file.delete_files and wanted(file) and all(map(_is_readable, by_position(file)))]
-
-
-def all_of(file: LiveFile) -> Sequence[DataFile]:
-    """Every delete of a file."""
-    return file.delete_files
+    return [file for file in live if file.has_deletes and wanted(file) and all(map(_is_readable, by_position(file)))]
 
 
 def by_position(file: LiveFile) -> Sequence[DataFile]:
@@ -78,13 +73,18 @@ def by_position(file: LiveFile) -> Sequence[DataFile]:
     return file.position_delete_files
 
 
-def convertible(file: LiveFile) -> list[DataFile]:
-    """The equality deletes of a file that can be resolved."""
-    return [delete for delete in file.delete_files if delete["content"] == EQUALITY and _format(delete) == "parquet"]
+def names_rows(delete: DataFile) -> bool:
+    """Whether a delete names rows by their position."""
+    return bool(delete["content"] != EQUALITY)
+
+
+def convertible(delete: DataFile) -> bool:
+    """Whether it is an equality delete that can be resolved."""
+    return delete["content"] == EQUALITY and _format(delete) == "parquet"
 
 
 def _is_convertible(file: LiveFile) -> bool:
-    return _format(file.data_file) == "parquet" and bool(convertible(file))
+    return _format(file.data_file) == "parquet" and any(convertible(delete) for part in file.parts for delete in part)
 
 
 def _is_scattered(file: LiveFile, *, vectors: bool) -> bool:
@@ -122,15 +122,15 @@ def superseded(live: Iterable[LiveFile], done: Collection[str], deletes: Iterabl
     """
     gone = {delete_key(delete): delete for delete in deletes}
     others = (file for file in live if file.path not in done)
-    for key in deletes_of(others, all_of) if gone else ():
+    for key in deletes_of(others) if gone else ():
         gone.pop(key, None)
     return gone
 
 
-def deletes_of(files: Iterable[LiveFile], choose: Callable[[LiveFile], Iterable[DataFile]]) -> dict[DeleteKey, DataFile]:
-    """The chosen deletes of all these files. Files that have the same deletes share one tuple of them, looked at once."""
-    distinct = {id(file.delete_files): file for file in files}.values()
-    return {delete_key(delete): delete for file in distinct for delete in choose(file)}
+def deletes_of(files: Iterable[LiveFile], chosen: Callable[[DataFile], bool] = lambda _: True) -> dict[DeleteKey, DataFile]:
+    """The deletes of all these files, as far as they are chosen. What several files share is looked at once."""
+    parts = {id(part): part for file in files for part in file.parts}
+    return {delete_key(delete): delete for part in parts.values() for delete in part if chosen(delete)}
 
 
 def concerned(files: Iterable[LiveFile], keys: Collection[DeleteKey]) -> list[LiveFile]:
@@ -142,12 +142,12 @@ def concerned(files: Iterable[LiveFile], keys: Collection[DeleteKey]) -> list[Li
             known[id(deletes)] = any(delete_key(delete) in keys for delete in deletes)
         return known[id(deletes)]
 
-    return [file for file in files if has_one(file.delete_files)]
+    return [file for file in files if any(map(has_one, file.parts))]
 
 
 def dangling(deletes: Iterable[DataFile], live: Iterable[LiveFile]) -> dict[DeleteKey, DataFile]:
     """Deletes that concern no live file, of all that the snapshot has."""
-    used = deletes_of(live, all_of)
+    used = deletes_of(live)
     return {key: delete for delete in deletes if (key := delete_key(delete)) not in used}
 
 
@@ -159,9 +159,11 @@ def still_resolved(then: Mapping[str, LiveFile], now: Mapping[str, LiveFile]) ->
     known: dict[tuple[int, int], bool] = {}
 
     def holds(before: LiveFile, after: LiveFile) -> bool:
-        pair = id(before.delete_files), id(after.delete_files)
+        if not all(map(names_rows, (*before.own, *after.own))):
+            return before.equality_deletes <= after.equality_deletes
+        pair = id(before.shared), id(after.shared)
         if pair not in known:
-            known[pair] = before.equality_deletes <= after.equality_deletes
+            known[pair] = before.shared.keys <= after.shared.keys
         return known[pair]
 
     return {path for path, file in then.items() if path in now and holds(file, now[path])}

@@ -26,6 +26,7 @@ from neve.core.upkeep import (
     convertible,
     dangling,
     deletes_of,
+    names_rows,
     still_resolved,
     superseded,
     targets,
@@ -220,7 +221,7 @@ class _Upkeep:
         done = {file.path: file for file in concerned(done.values(), goes.keys())}
         homes = self._homes(done)
         added = self._deletes_for(found, homes) if homes else []
-        replaced = found.superseded(homes, deletes_of(homes.values(), by_position).values())
+        replaced = found.superseded(homes, deletes_of(homes.values(), names_rows).values())
         return _Change(found, done, goes | replaced, added)
 
     def _goes(self, found: _Found, done: Mapping[str, LiveFile]) -> dict[DeleteKey, DataFile]:
@@ -231,7 +232,7 @@ class _Upkeep:
         loose = dangling(found.deletes.values(), found.live.values())
         if self.request.operation is Upkeep.PRUNE:
             return loose
-        goes = found.superseded(done, deletes_of(done.values(), by_position).values())
+        goes = found.superseded(done, deletes_of(done.values(), names_rows).values())
         return goes and goes | {key: delete for key, delete in loose.items() if delete["content"] != EQUALITY}
 
     def _homes(self, done: Mapping[str, LiveFile]) -> dict[str, LiveFile]:
@@ -243,7 +244,7 @@ class _Upkeep:
         as_it_is, sources = [], dict[str, Sequence[DataFile]]()
         shared: dict[int, Sequence[DataFile]] = {}
         for path, file in homes.items():
-            others, vector = shared.setdefault(id(file.delete_files), by_position(file)), self.found_rows.get(path)
+            others, vector = shared.setdefault(id(file.own), by_position(file)), self.found_rows.get(path)
             if vector is not None and found.vectors and not others:
                 as_it_is.append(vector)
             else:

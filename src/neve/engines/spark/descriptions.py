@@ -175,4 +175,4 @@ class _Scan:
         """Files of about the same age have the same equality deletes, but seldom the same position deletes."""
         by_equality = tuple(delete for delete in deletes if delete["content"] == EQUALITY)
         shared = self._shared.setdefault(tuple(map(id, by_equality)), SharedDeletes(by_equality))
-        return (*(delete for delete in deletes if delete["content"] != EQUALITY), *shared.deletes), shared
+        return tuple(delete for delete in deletes if delete["content"] != EQUALITY), shared

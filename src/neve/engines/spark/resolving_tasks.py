@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from neve.core.resolving import KeyFile, KeyTask
 from neve.core.units import MIB
+from neve.engines.spark.limits import keep_within_limit
 from neve.engines.spark.resolving_keys import Hashes, Screen, hashes, keys
 from neve.kernels.arrow.constants import default_scalar
 from neve.kernels.arrow.layout import Layouts
@@ -64,6 +65,7 @@ class ReadKeys:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks in these batches."""
+        keep_within_limit()
         screen = None if self.screen is None else Screen(np.frombuffer(self.screen.value, np.uint64))
         for text in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
             files = KeyTask.model_validate_json(text).files
@@ -82,6 +84,7 @@ class ReadKeys:
 
     def screened(self, text: str, words: int) -> bytes:
         """The screen of one task's deletes."""
+        keep_within_limit()
         bits = np.zeros(words, np.uint64)
         screen = Screen(bits)
         for file, _, columns in self._pieces(KeyTask.model_validate_json(text).files):
@@ -181,6 +184,7 @@ class WriteVectors:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """One line per vector; no file where there is none."""
+        keep_within_limit()
         numbers: list[int] = []
         vectors = _vectors(batches, numbers)
         storage = Storage(self.properties)

@@ -22,6 +22,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from zipimport import zipimporter
 
 from neve.core.work import WorkOrder
+from neve.engines.spark.limits import keep_within_limit
 from neve.errors import AccessDeniedError, NeveError
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def run_task(payload: tuple[str, Mapping[str, str]]) -> Answer:
     """In a Python worker: carries out one order, given as JSON beside the storage's properties."""
     from pyspark import TaskContext
 
+    keep_within_limit()
     try:
         word, text = _carry_out(*payload)
     finally:
