@@ -148,8 +148,8 @@ def test_an_order_for_spark_is_refused_in_a_process_without_it(tmp_path: Path) -
 
 
 def test_an_order_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    order = make_order(tmp_path, two_files(), format_version=3)
-    with pytest.raises(BadRequestError, match="Cannot run order o: its format version 3 is newer than 2"):
+    order = make_order(tmp_path, two_files(), format_version=4)
+    with pytest.raises(BadRequestError, match="Cannot run order o: its format version 4 is newer than 3"):
         run_order(order, Storage({}))
 
 

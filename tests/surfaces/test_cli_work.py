@@ -137,8 +137,8 @@ def test_orders_and_results_are_as_their_schemas_say(neve: Any, written: Write) 
     result = json.loads(neve("work", str(order)).stdout)
     jsonschema.validate(result, RESULT_SCHEMA)
     for document, schema in ((json.loads(order.read_text()), ORDER_SCHEMA), (result, RESULT_SCHEMA)):
-        with pytest.raises(jsonschema.ValidationError, match="2 was expected"):
-            jsonschema.validate({**document, "format_version": 3}, schema)
+        with pytest.raises(jsonschema.ValidationError, match="3 was expected"):
+            jsonschema.validate({**document, "format_version": 4}, schema)
 
 
 def test_an_order_that_every_kernel_refuses_fails_with_the_reasons(neve: Any, written: Write, tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_an_input_that_is_gone_fails_and_leaves_nothing(neve: Any, written: Writ
     ("changes", "reason", "hint"),
     [
         (
-            {"format_version": 3, "unheard_of": 1},
-            "its format version 3 is newer than 2",
+            {"format_version": 4, "unheard_of": 1},
+            "its format version 4 is newer than 3",
             "Run it with the release that made it.",
         ),
         (

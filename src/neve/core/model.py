@@ -122,8 +122,17 @@ class PartitionSpec(Frozen):
         return ", ".join(f"{f.name}: {f.transform}" for f in self.fields) or "unpartitioned"
 
 
+class Column(Frozen):
+    """A column that holds values: a primitive, maybe inside structs, by its name with dots between levels. `type` is Iceberg's
+    spelling, such as `decimal(9, 2)`. What is inside a list or a map has no bounds and is not listed."""
+
+    field_id: int
+    name: str
+    type: str
+
+
 class SortOrder(Frozen):
-    """A sort order of the table, written as Iceberg prints it."""
+    """A sort order of the table; each field as `core.layout.SortField` spells it."""
 
     order_id: int
     fields: tuple[str, ...]
@@ -142,6 +151,7 @@ class TableState(Frozen):
     properties: dict[str, str]
     schema_id: int
     columns: int
+    fields: tuple[Column, ...] = ()
     specs: tuple[PartitionSpec, ...]
     default_spec_id: int
     sort_orders: tuple[SortOrder, ...]

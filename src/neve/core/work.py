@@ -15,13 +15,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from neve.core.kernels import MAX_CHUNKS, MIN_CHUNK_BYTES
+from neve.core.layout import Layout
 from neve.core.metrics import ColumnMetrics
 from neve.core.model import Frozen
 from neve.core.plan_words import Kernel
 from neve.core.positions import PositionMap
 from neve.core.units import MIB
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 def _to_base64(value: bytes | None) -> str | None:
@@ -132,6 +133,10 @@ class WorkOrder(Frozen):
     key_fields: tuple[dict[str, Any], ...] = ()
     """The columns that equality deletes compare, in Iceberg's JSON, from an older schema where the table has dropped them."""
     row_lineage: bool = False
+    layout: Layout | None = None
+    """The order of rows in the outputs, which follow one another without overlap; None keeps the order of the inputs."""
+    inputs_sorted: bool = False
+    """Whether each input already has the layout's order, so that merging them is enough."""
 
     @property
     def digest(self) -> str:

@@ -83,13 +83,19 @@ def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
     began, cpu = time.monotonic(), time.process_time()
     deletes = _loader(order, storage)
     refusals: list[str] = []
-    for kernel in order.kernels:
+    kernels = list(order.kernels)
+    while kernels:
+        kernel = kernels[0]
         outputs = _Outputs(order, storage)
         try:
             fields = _RUNNERS[kernel](order, storage, outputs, deletes)
         except (CopyRefusedError, _Refused) as refused:
             outputs.remove()
             refusals.append(f"{kernel}: {refused}")
+            if isinstance(refused, _Unsorted):
+                order = order.model_copy(update={"inputs_sorted": False})
+            else:
+                del kernels[0]
         except BaseException:
             outputs.remove()
             raise
@@ -113,6 +119,10 @@ class _Refused(Exception):  # noqa: N818 - not an error: the next kernel takes o
     pass
 
 
+class _Unsorted(_Refused):
+    """An input is not in the order that it was said to have: the same kernel sorts instead of merging."""
+
+
 def _loader(order: WorkOrder, storage: Storage) -> DeleteLoader | None:
     if not order.deletes:
         return None
@@ -124,6 +134,8 @@ def _loader(order: WorkOrder, storage: Storage) -> DeleteLoader | None:
 def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
     from neve.kernels.copying import copy_row_groups
 
+    if order.layout is not None:
+        raise _Refused(f"rows are to be ordered by {order.layout}")
     if deletes is not None:
         _refuse_deleted_rows(order, deletes)
     sources = [storage.source(file.path, file.size_bytes) for file in order.inputs]
@@ -177,6 +189,8 @@ def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: Delet
             outputs.open,
             name_mapping=order.name_mapping,
             deleted_keys=deleted_keys,
+            layout=order.layout,
+            inputs_sorted=order.inputs_sorted,
         )
     files = tuple(
         OutputFile(
@@ -185,6 +199,7 @@ def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: Delet
             records=output.rows,
             row_groups=output.row_groups,
             split_offsets=output.split_offsets,
+            sort_order_id=order.layout.order_id if order.layout else 0,
             metrics={i: Metrics.of(column) for i, column in output.metrics.items()},
         )
         for path, output in zip(outputs.paths, rewritten.outputs, strict=True)
@@ -254,10 +269,12 @@ def _write_options(order: WorkOrder, held_bytes: int) -> WriteOptions:
 @contextmanager
 def _refusing() -> Iterator[None]:
     """What the arrow kernel, or reading deletes for any kernel, refuses."""
-    from neve.kernels.arrow import RefusedError
+    from neve.kernels.arrow.model import RefusedError, UnsortedError
 
     try:
         yield
+    except UnsortedError as refused:
+        raise _Unsorted(str(refused)) from refused
     except RefusedError as refused:
         raise _Refused(str(refused)) from refused
 

@@ -36,6 +36,12 @@ class RefusedError(NeveError):
     code = "kernel-refused"
 
 
+class UnsortedError(NeveError):
+    """An input does not have the order that it was said to have; the kernel can sort it."""
+
+    code = "unsorted-input"
+
+
 class DeletedRows(Protocol):
     """Positions of rows to leave out that are unpacked when their file is opened."""
 
@@ -155,11 +161,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The outputs, where each input row went, and what was counted while streaming, by field id."""
+    """The outputs, and what was counted while streaming, by field id; where each input row went, unless rows were reordered."""
 
     outputs: tuple[Output, ...]
     rows_read: int
     rows_dropped: int
     kept: Mapping[int, Counts]
     dropped: Mapping[int, Counts]
-    positions: PositionMap
+    positions: PositionMap | None

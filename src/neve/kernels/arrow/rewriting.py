@@ -1,25 +1,28 @@
 """The arrow kernel: decodes Parquet inputs and re-encodes them into files of the wanted size, without the deleted rows.
 
-Streaming, in the order of the inputs (a sorted merge would order the pieces between reading and writing), counting as it goes:
-the counts are of what was read, the outputs' metrics of what their footers say, so that a proof can compare the two.
+Streaming, in the order of the inputs or in that of a layout (`sorting`, `merging`), counting as it goes: the counts are of what
+was read, the outputs' metrics of what their footers say, so that a proof can compare the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from neve.core.layout import Layout as RowLayout
 from neve.core.positions import Runs
 from neve.kernels.arrow.counting import Tally, blank, by_field, tally
 from neve.kernels.arrow.encoding import Hints
 from neve.kernels.arrow.goals import Goals
 from neve.kernels.arrow.layout import Layout, Layouts
 from neve.kernels.arrow.lineage import lineage_columns
+from neve.kernels.arrow.merging import BUFFER_SHARE, Columns, OneOfMany, Rows, can_read_at_once, merge
 from neve.kernels.arrow.model import (
     ArrowInput,
     DeletedKeys,
@@ -36,9 +39,11 @@ from neve.kernels.arrow.projection import Mismatch, Projection, project
 from neve.kernels.arrow.reading import Batch, Opened, Reader
 from neve.kernels.arrow.refusing import refusal
 from neve.kernels.arrow.schema import leaves, with_lineage
+from neve.kernels.arrow.sorting import Ordering, in_order, sample_rows
 from neve.kernels.arrow.writing import RollingWriter
 from neve.kernels.streams import Sink
 
+_NOWHERE = Runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _LEAVE_OUT = "Rewrite this group with the spark kernel, or leave the file out of the group."
 
 
@@ -50,17 +55,22 @@ def rewrite(
     *,
     name_mapping: NameMapping | None = None,
     deleted_keys: Sequence[DeletedKeys] = (),
+    layout: RowLayout | None = None,
+    inputs_sorted: bool = False,
 ) -> Rewritten:
     """Rewrites the inputs under the table's current schema; `open_sink` is called with 0, 1, ... as outputs begin.
 
     Rows that `deleted_keys` find are left out like those that are deleted by position; their memory is part of the budget.
+    With a layout, rows come out in its order, from one output to the next. Inputs that already have it are merged, if the
+    memory allows to read them all at once; UnsortedError tells that one has not.
 
     No output is begun while there is no row to write. When it raises, the output being written is aborted and the completed
     ones are the caller's to remove.
     """
     if reason := refusal(schema, options):
         raise RefusedError(f"Cannot rewrite with the arrow kernel: {reason}", hint="The spark kernel can.")
-    return _Rewrite(inputs, schema, options, open_sink, name_mapping, deleted_keys).run()
+    rewriting = _Rewrite(inputs, schema, options, open_sink, name_mapping, deleted_keys)
+    return rewriting.run(Ordering(layout, schema) if layout else None, inputs_sorted=inputs_sorted)
 
 
 class _Rewrite:
@@ -74,6 +84,7 @@ class _Rewrite:
         deleted_keys: Sequence[DeletedKeys],
     ) -> None:
         self._inputs = inputs
+        self._name_mapping = name_mapping
         self._keys = deleted_keys
         self._options = options = _without(options, sum(keys.size_bytes for keys in deleted_keys))
         self._schema = with_lineage(schema) if options.row_lineage else schema
@@ -90,13 +101,12 @@ class _Rewrite:
         self._rows_read = self._rows_dropped = 0
         self._plans: dict[tuple[Layout, tuple[Any, ...]], Projection] = {}
 
-    def run(self) -> Rewritten:
-        reader = Reader(self._inputs, self._layouts, self._options.memory_bytes)
+    def run(self, ordering: Ordering | None, *, inputs_sorted: bool) -> Rewritten:
+        pieces = self._read() if ordering is None else self._ordered(ordering, inputs_sorted=inputs_sorted)
         try:
-            with closing(iter(reader)) as inputs:
-                for opened in inputs:
-                    for piece in self._pieces(opened):
-                        self._writer.add(piece)
+            with closing(pieces):
+                for piece in pieces:
+                    self._writer.add(piece)
             outputs, positions = self._writer.finish()
         except BaseException:
             self._writer.abort()
@@ -107,8 +117,41 @@ class _Rewrite:
             rows_dropped=self._rows_dropped,
             kept=by_field(self._kept, self._leaves),
             dropped=by_field(self._dropped, self._leaves),
-            positions=positions,
+            positions=positions if ordering is None else None,
         )
+
+    def _read(self) -> Generator[Piece]:
+        with closing(iter(Reader(self._inputs, self._layouts, self._options.memory_bytes))) as inputs:
+            for opened in inputs:
+                yield from self._pieces(opened)
+
+    def _ordered(self, ordering: Ordering, *, inputs_sorted: bool) -> Generator[Piece]:
+        memory_bytes = self._options.memory_bytes
+        with ExitStack() as stack:
+            if inputs_sorted and ordering.is_sort and can_read_at_once(self._inputs, len(self._leaves), memory_bytes):
+                streams = [stack.enter_context(closing(self._stream(i))) for i in range(len(self._inputs))]
+                named = zip((given.source.path for given in self._inputs), streams, strict=True)
+                ordered = merge(named, ordering, int(memory_bytes * BUFFER_SHARE))
+            else:
+                pieces = stack.enter_context(closing(self._read()))
+                rows = (Rows(piece.columns, piece.stored_bytes) for piece in pieces)
+                ordered = in_order(rows, ordering, memory_bytes, partial(self._sample, ordering.tops))
+            for some in ordered:
+                yield Piece(-1, some.columns, _NOWHERE, tally(some.columns), some.stored_bytes)
+
+    def _stream(self, index: int) -> Generator[Rows]:
+        reader = OneOfMany(self._inputs[index], self._layouts, self._options.memory_bytes, len(self._inputs))
+        with closing(iter(reader)) as inputs:
+            for opened in inputs:
+                for piece in self._pieces(replace(opened, index=index)):
+                    yield Rows(piece.columns, piece.stored_bytes)
+
+    def _sample(self, tops: Sequence[int]) -> Columns:
+        """Rows from all over the inputs: all columns have their places, but only these top-level ones are there."""
+        some = {"fields": [self._schema["fields"][i] for i in tops]}
+        columns = sample_rows(self._inputs, some, self._name_mapping, self._options.memory_bytes)
+        by_place = dict(zip(tops, columns, strict=True))
+        return [by_place.get(i) for i in range(len(self._schema["fields"]))]
 
     def _pieces(self, opened: Opened) -> Iterator[Piece]:
         given = self._inputs[opened.index]
