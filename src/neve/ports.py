@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from neve.core.content import ContentProof
@@ -48,8 +48,10 @@ class TableReader(Protocol):
         """The snapshot's manifest list."""
         ...
 
-    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
-        """The live files in these manifests."""
+    def files(
+        self, manifests: tuple[Manifest, ...], progress: Progress | None = None, *, bounds: Collection[int] = ()
+    ) -> FileColumns:
+        """The live files in these manifests; with the bounds of these columns, where asked for."""
         ...
 
     def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -101,8 +102,8 @@ def line(data: bytes, **extra: Any) -> Manifest:
     return Manifest(path="m", **{"length_bytes": len(data), **plain} | extra)
 
 
-def decode(data: bytes, transforms: list[str] | None = None, **extra: Any) -> FileColumns:
-    return decode_manifest(data, line(data, **extra), transforms or ["day"])
+def decode(data: bytes, transforms: list[str] | None = None, bounds: tuple[int, ...] = (), **extra: Any) -> FileColumns:
+    return decode_manifest(data, line(data, **extra), transforms or ["day"], bounds)
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
@@ -265,6 +266,38 @@ def test_reads_manifest_lists(tmp_path: Path) -> None:
     )
 
 
+def told(files: FileColumns) -> dict[str, list[bytes | None]]:
+    assert files.bounds is not None
+    assert set(files.bounds.schema.types) == {pa.binary()}
+    return dict(files.bounds.to_pydict())
+
+
+def test_bounds_come_with_the_columns_that_were_asked_for_and_with_no_others(tmp_path: Path) -> None:
+    half = {"lower_bounds": {2: b"b"}, "upper_bounds": None}
+    data = write(tmp_path / "m", [data_file("a", Record(1)), data_file("b", Record(1), **half)])
+    assert told(decode(data, bounds=(2, 7))) == {
+        "2.lower": [b"a", b"b"],
+        "2.upper": [b"zzzz", None],
+        "7.lower": [None, None],
+        "7.upper": [None, None],
+    }
+    assert decode(data).bounds is None
+
+
+def test_bounds_stand_beside_the_live_files_of_any_version(tmp_path: Path) -> None:
+    dead = decode(write(tmp_path / "d", [data_file("a", Record(1))], status=ManifestEntryStatus.DELETED), bounds=(2,))
+    assert told(dead) == {"2.lower": [], "2.upper": []}
+    first = decode(write(tmp_path / "v1", [data_file("a", Record(1))], version=1), bounds=(2,))
+    assert told(first) == {"2.lower": [b"a"], "2.upper": [b"zzzz"]}
+
+
+def test_a_delete_tells_no_bounds_and_still_what_it_names(tmp_path: Path) -> None:
+    data = write(tmp_path / "m", [data_file("d", Record(1), content=POSITIONS, **ONE_PATH)])
+    files = decode(data, bounds=(1,), holds_deletes=True)
+    assert told(files) == {"1.lower": [None], "1.upper": [None]}
+    assert files.table.column("referenced").to_pylist() == ["s3://a"]
+
+
 def test_a_file_that_is_not_avro_is_refused() -> None:
     with pytest.raises(CorruptMetadataError, match="Cannot decode manifest m: it does not start with"):
         decode(b"PAR1 not avro, but long enough")
@@ -286,10 +319,21 @@ def test_parts_join_with_each_partition_listed_once(tmp_path: Path) -> None:
     assert concatenate([]) == FileColumns.empty()
 
 
-def test_columns_survive_the_cache_format(tmp_path: Path) -> None:
-    files = decode(write(tmp_path / "m", [data_file("a", Record(1)), data_file("b", Record(None))]))
+def test_bounds_join_in_the_order_of_the_parts(tmp_path: Path) -> None:
+    parts = [
+        decode(write(tmp_path / name, [data_file(name, Record(1), lower_bounds={2: name.encode()})]), bounds=(2,))
+        for name in "ba"
+    ]
+    joined = concatenate([FileColumns.empty([2]), *parts])
+    assert told(joined) == {"2.lower": [b"b", b"a"], "2.upper": [b"zzzz", b"zzzz"]}
+    assert joined.table.column("path").to_pylist() == ["b", "a"]
+
+
+@pytest.mark.parametrize("bounds", [(), (2,), (1, 2, 7)])
+def test_columns_survive_the_cache_format(tmp_path: Path, bounds: tuple[int, ...]) -> None:
+    files = decode(write(tmp_path / "m", [data_file("a", Record(1)), data_file("b", Record(None))]), bounds=bounds)
     assert from_ipc(to_ipc(files)) == files
-    assert from_ipc(to_ipc(FileColumns.empty())) == FileColumns.empty()
+    assert from_ipc(to_ipc(FileColumns.empty(bounds))) == FileColumns.empty(bounds)
 
 
 statistics = st.dictionaries(st.integers(1, 2000), st.integers(0, 2**62), max_size=20)
@@ -304,11 +348,17 @@ bounds = st.dictionaries(st.integers(1, 2000), st.binary(max_size=40), max_size=
         max_size=8,
     )
 )
-def test_steps_over_any_statistics(tmp_path: Path, entries: list[Any]) -> None:
+def test_steps_over_any_statistics_and_finds_any_bounds(tmp_path: Path, entries: list[Any]) -> None:
     files = [
         data_file(path, Record(day), column_sizes=counts, value_counts=counts, lower_bounds=limits, file_size_in_bytes=size)
         for path, day, counts, limits, size in entries
     ]
-    decoded = decode(write(tmp_path / "m", files))
-    assert decoded.table.column("path").to_pylist() == [path for path, *_ in entries]
+    data = write(tmp_path / "m", files)
+    assert decode(data).table.column("path").to_pylist() == [path for path, *_ in entries]
+    ids = tuple(sorted({1, *(field_id for *_, limits, _ in entries for field_id in limits)}))
+    decoded = decode(data, bounds=ids)
     assert decoded.column("size_bytes").tolist() == [size for *_, size in entries]
+    assert decoded.bounds is not None
+    for field_id in ids:
+        found = decoded.bounds.column(f"{field_id}.lower").to_pylist()
+        assert found == [limits.get(field_id) for *_, limits, _ in entries]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortDirection, SortField
+from pyiceberg.table.sorting import SortOrder as PyIcebergSortOrder
+from pyiceberg.transforms import TruncateTransform
+from pyiceberg.types import NestedField, StringType, StructType
 
 from neve.catalogs import pool
 from neve.catalogs.opening import IcebergCatalog
@@ -78,11 +85,78 @@ def test_without_a_cache_every_look_reads_again(warehouse: Path, catalog_at: Ope
     assert len([path for path in reads if path.endswith(".avro")]) == 8
 
 
+def bounds_of(state: TableState) -> dict[str, list[bytes | None]]:
+    assert state.files is not None
+    assert state.files.bounds is not None
+    return dict(state.files.bounds.to_pydict())
+
+
+ID = {"1.lower": [struct.pack("<q", 0)] * 3, "1.upper": [struct.pack("<q", 9)] * 3}
+REGION = {"2.lower": [b"eu"] * 3, "2.upper": [b"us"] * 3}
+
+
+@pytest.mark.parametrize(("ids", "expected"), [([1], ID), ([2, 1, 2], ID | REGION)])
+def test_files_tell_the_bounds_that_were_asked_for(
+    warehouse: Path, catalog_at: OpenAt, ids: list[int], expected: dict[str, list[bytes]]
+) -> None:
+    for _ in ("decoded", "from the cache"):
+        assert bounds_of(read(catalog_at(warehouse).open(NAME), Depth.FILES, bounds=ids)) == expected
+
+
+def test_files_in_the_cache_do_not_answer_for_bounds_and_bounds_answer_for_files(
+    warehouse: Path, catalog_at: OpenAt, reads: list[str]
+) -> None:
+    def manifests_read(*bounds: int) -> int:
+        reads.clear()
+        state = read(catalog_at(warehouse).open(NAME), Depth.FILES, bounds=bounds)
+        assert (state.files is not None and state.files.bounds is not None) is bool(bounds)
+        return len([path for path in reads if path.endswith(".avro") and not Path(path).name.startswith("snap")])
+
+    assert [manifests_read(), manifests_read(1), manifests_read(1, 2), manifests_read(2), manifests_read()] == [3, 3, 3, 0, 0]
+
+
+def test_a_fresh_look_with_bounds_serves_a_later_one_without(warehouse: Path, catalog_at: OpenAt, reads: list[str]) -> None:
+    read(catalog_at(warehouse).open(NAME), Depth.FILES, bounds=[2])
+    reads.clear()
+    state = read(catalog_at(warehouse).open(NAME), Depth.FILES)
+    assert state.files is not None
+    assert state.files.bounds is None
+    assert reads == [state.metadata_location]
+
+
+def test_columns_that_hold_values_are_listed_with_those_inside_structs(warehouse: Path, catalog_at: OpenAt) -> None:
+    catalog = catalog_at(warehouse)
+    place = pa.struct([("city", pa.string()), ("at", pa.struct([("lat", pa.float64())]))])
+    held = {"id": pa.int32(), "place": place, "tags": pa.list_(pa.string()), "price": pa.decimal128(9, 2)}
+    catalog.client.create_table("db.nested", schema=pa.schema(list(held.items())))
+    state = catalog.open(NAME.model_copy(update={"name": "nested"})).state()
+    assert [(column.name, column.type) for column in state.fields] == [
+        ("id", "int"),
+        ("place.city", "string"),
+        ("place.at.lat", "double"),
+        ("price", "decimal(9, 2)"),
+    ]
+    schema = catalog.client.load_table("db.nested").schema()
+    assert [column.field_id for column in state.fields] == [schema.find_field(column.name).field_id for column in state.fields]
+    assert state.columns == 4
+
+
+def test_a_sort_order_names_columns_inside_structs(warehouse: Path, catalog_at: OpenAt) -> None:
+    catalog = catalog_at(warehouse)
+    schema = Schema(NestedField(1, "place", StructType(NestedField(2, "city", StringType(), required=False)), required=False))
+    order = PyIcebergSortOrder(SortField(source_id=2, transform=TruncateTransform(4), direction=SortDirection.DESC))
+    catalog.client.create_table("db.sorted", schema=schema, sort_order=order)
+    state = catalog.open(NAME.model_copy(update={"name": "sorted"})).state()
+    assert state.sort_orders[-1].fields == ("truncate[4](place.city) desc nulls-last",)
+
+
 def test_a_table_without_a_snapshot_has_no_files(warehouse: Path, catalog_at: OpenAt) -> None:
     catalog = catalog_at(warehouse)
     catalog.client.create_table("db.empty", schema=ROWS.schema)
     state = read(catalog.open(NAME.model_copy(update={"name": "empty"})), Depth.FILES)
     assert (state.snapshot, state.manifests, state.files) == (None, (), FileColumns.empty())
+    state = read(catalog.open(NAME.model_copy(update={"name": "empty"})), Depth.FILES, bounds=[1])
+    assert state.files == FileColumns.empty([1]) != FileColumns.empty()
 
 
 def test_a_missing_manifest_is_named(warehouse: Path, catalog_at: OpenAt) -> None:
@@ -96,10 +170,11 @@ def test_a_missing_manifest_is_named(warehouse: Path, catalog_at: OpenAt) -> Non
 def test_worker_processes_give_the_same_columns(warehouse: Path, catalog_at: OpenAt, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = catalog_at(warehouse)
     catalog._cache = None
-    alone = read(catalog.open(NAME), Depth.FILES)
+    alone = read(catalog.open(NAME), Depth.FILES, bounds=[1, 2])
+    assert bounds_of(alone) == ID | REGION
     monkeypatch.setattr(pool, "PARALLEL_FROM_FILES", 0)
     monkeypatch.setattr(pool, "_usable_cores", lambda: 2)
-    assert read(catalog.open(NAME), Depth.FILES) == alone
+    assert read(catalog.open(NAME), Depth.FILES, bounds=[1, 2]) == alone
 
 
 def test_a_worker_process_hands_its_error_back(warehouse: Path, catalog_at: OpenAt, monkeypatch: pytest.MonkeyPatch) -> None:

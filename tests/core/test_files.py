@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
-from neve.core.files import UNKNOWN, FileColumns, read_ids, spell_ids
+from neve.core.files import UNKNOWN, FileColumns, bounds_schema, read_ids, spell_ids
 from neve.core.histogram import size_histogram
 from neve.core.model import TableName
 from neve.core.policy import Policy
@@ -55,6 +56,22 @@ def test_a_set_of_field_ids_has_one_spelling(ids: tuple[int, ...], text: str) ->
 def test_columns_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="columns are"):
         FileColumns(table=pa.table({"path": ["x"]}), partitions=())
+
+
+def test_bounds_are_one_row_for_each_file() -> None:
+    files = make_files([{}, {}])
+    bounds = bounds_schema([3]).empty_table()
+    with pytest.raises(ValueError, match="Cannot hold files: there are 2, and bounds of 0"):
+        replace(files, bounds=bounds)
+
+
+def test_files_with_other_bounds_are_not_equal() -> None:
+    files = make_files([{}])
+    low, high = (replace(files, bounds=pa.table([[b], [b"z"]], schema=bounds_schema([3]))) for b in (b"a", b"b"))
+    assert low == replace(files, bounds=low.bounds)
+    assert low != high
+    assert files != low
+    assert FileColumns.from_json(low.to_json()) == files
 
 
 def test_the_histogram_counts_each_data_file_once_and_no_delete() -> None:

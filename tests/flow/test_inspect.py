@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from neve.core.depth import Depth
-from neve.core.files import FileColumns, Partition
+from neve.core.files import FileColumns, Partition, bounds_schema
 from neve.core.inspection import Inspection
-from neve.core.model import Manifest, PartitionField, PartitionSpec, Ref, RefKind, Snapshot, SortOrder, TableName, TableState
+from neve.core.layout import Layout
+from neve.core.model import (
+    Column,
+    Manifest,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    RefKind,
+    Snapshot,
+    SortOrder,
+    TableName,
+    TableState,
+)
 from neve.core.policy import Policy
+from neve.core.skipping import Clustering
 from neve.core.units import MIB
-from neve.flow.inspect import Memory, examine, read, sample
+from neve.errors import BadRequestError
+from neve.flow.inspect import Memory, examine, layout_of, read, sample
 from neve.ports import Progress
 from tests.core.make import make_files
 
@@ -82,8 +98,14 @@ class FakeReader:
             Manifest(path="m2", holds_deletes=True, live_files=3, **line),
         )
 
-    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:  # noqa: ARG002
-        self.calls.append(f"files of {len(manifests)}")
+    def files(
+        self,
+        manifests: tuple[Manifest, ...],
+        progress: Progress | None = None,  # noqa: ARG002
+        *,
+        bounds: Collection[int] = (),
+    ) -> FileColumns:
+        self.calls.append(f"files of {len(manifests)}" + (f" with bounds of {sorted(bounds)}" if bounds else ""))
         return FILES
 
     def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
@@ -102,6 +124,92 @@ def test_each_depth_asks_for_what_it_needs_and_no_more(depth: Depth, calls: list
     reader = FakeReader()
     assert read(reader, depth).depth is depth
     assert reader.calls == calls
+
+
+def test_the_bounds_of_the_columns_asked_for_are_read_with_the_files() -> None:
+    reader = FakeReader()
+    read(reader, Depth.FILES, bounds=[7, 3])
+    assert reader.calls[-1] == "files of 2 with bounds of [3, 7]"
+
+
+COLUMNS = tuple(
+    Column(field_id=n, name=name, type=kind)
+    for n, (name, kind) in enumerate([("id", "long"), ("city", "string"), ("place.zip", "int"), ("amount", "double")], start=1)
+)
+
+
+def laid_out(by: str | None = None, **changes: object) -> Layout | None:
+    return layout_of(make_state(**{"fields": COLUMNS} | changes), Policy.model_validate({"cluster-by": by}))
+
+
+def test_a_table_is_to_be_laid_out_as_the_policy_says_and_else_by_its_sort_order() -> None:
+    assert str(laid_out()) == "sort(id asc nulls-first)"
+    assert str(laid_out("city, place.zip")) == "hilbert(city, place.zip)"
+    assert laid_out(default_sort_order_id=0) is None
+
+
+def test_a_sort_order_that_no_layout_can_be_written_for_is_none() -> None:
+    assert laid_out(sort_orders=(SortOrder(order_id=1, fields=("a,b asc nulls-first",)),)) is None
+
+
+def test_only_a_layout_that_is_the_sort_order_has_its_id() -> None:
+    orders = [laid_out("id"), laid_out("sort(id desc)"), laid_out("z-order(id)")]
+    assert [layout.order_id for layout in orders if layout] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("by", "name", "hint"),
+    [
+        ("cty, amount", "cty", "Did you mean city?"),
+        ("CITY", "CITY", "Did you mean city?"),
+        ("z-order(id, zip)", "zip", "Did you mean place.zip?"),
+        ("q", "q", "It has id, city, place.zip, amount."),
+    ],
+)
+def test_a_column_that_the_table_does_not_have_is_told_with_those_like_it(by: str, name: str, hint: str) -> None:
+    with pytest.raises(BadRequestError, match=f"^Cannot lay c.db.t out by {name}: it has no such column of single") as refused:
+        laid_out(by)
+    assert refused.value.hint == hint
+
+
+def test_of_very_many_columns_only_some_are_listed() -> None:
+    many = tuple(Column(field_id=n, name=f"c{n}", type="int") for n in range(10))
+    with pytest.raises(BadRequestError) as refused:
+        laid_out("q", fields=many)
+    assert refused.value.hint == "It has c0, c1, c2, c3, c4, c5, c6, c7 and 2 more."
+
+
+def clustering(lower: list[bytes], upper: list[bytes], layout: Layout | None) -> Clustering | None:
+    # Of the ten data files, each of 100 rows and 1 MB in one of two partitions; deletes tell no bounds.
+    silent = [None] * (len(FILES) - 10)
+    bounds = pa.table([lower + silent, upper + silent], schema=bounds_schema([2]))
+    state = make_state(fields=COLUMNS, files=replace(FILES, bounds=bounds))
+    policy = Policy.model_validate({"target-file-size": MIB, "row-group-min-size": 1})
+    return examine(state, policy, now_ms=NOW, layout=layout).clustering
+
+
+BY_CITY = Layout.parse("city")
+LETTERS = [letter.encode() for letter in "ABCDEFGHIJ"]
+
+
+def test_files_that_hold_every_value_are_as_deep_as_there_are_files_in_a_partition() -> None:
+    found = clustering([b"A"] * 10, [b"J"] * 10, BY_CITY)
+    assert found is not None
+    assert (found.layout, found.depth, found.run_files, found.run_bytes) == ("sort(city asc nulls-first)", 5, 10, 10 * MIB)
+    [city] = found.columns
+    assert (city.name, city.depth, city.point_read) == ("city", 5, 1)
+    assert city.point_read_after < 0.5
+
+
+def test_files_that_follow_one_another_are_left_alone() -> None:
+    found = clustering(LETTERS, LETTERS, BY_CITY)
+    assert found is not None
+    assert (found.depth, found.worst_depth, found.run_files, found.run_bytes) == (1, 1, 0, 0)
+
+
+def test_without_a_layout_or_without_bounds_there_is_no_word_on_clustering() -> None:
+    assert clustering(LETTERS, LETTERS, None) is None
+    assert examine(make_state(fields=COLUMNS, files=FILES), Policy(), now_ms=NOW, layout=BY_CITY).clustering is None
 
 
 def look(depth: Depth, **changes: object) -> Inspection:

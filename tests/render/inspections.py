@@ -18,6 +18,7 @@ from neve.core.inspection import (
     WorkloadKind,
 )
 from neve.core.model import Ref, RefKind, SortOrder
+from neve.core.skipping import Clustering, ColumnClustering
 from neve.core.units import GIB, KIB, MIB
 
 NOW_MS = 1_750_000_000_000
@@ -142,6 +143,26 @@ def make_inspection(**changes: Any) -> Inspection:
         "health": Health(score=50, findings=FINDINGS),
     }
     return Inspection(**(values | changes))
+
+
+def make_clustering(**changes: Any) -> Clustering:
+    """A table of random order."""
+    columns = (
+        ColumnClustering(name="city", depth=64.0, point_read=1.0, point_read_after=0.31, range_read=1.0, range_read_after=0.32),
+        ColumnClustering(
+            name="place.amount", depth=4.25, point_read=0.07, point_read_after=0.02, range_read=0.08, range_read_after=0.03
+        ),
+    )
+    values: dict[str, Any] = {
+        "layout": "hilbert(city, place.amount)",
+        "depth": 52.6,
+        "worst_depth": 64.0,
+        "depth_after": 1.8,
+        "columns": columns,
+        "run_files": 1_180,
+        "run_bytes": 2 * GIB,
+    }
+    return Clustering(**(values | changes))
 
 
 def make_healthy() -> Inspection:

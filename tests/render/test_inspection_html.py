@@ -10,7 +10,7 @@ import pytest
 
 from neve.core.inspection import Finding, Health, Inspection
 from neve.render.html import inspection_html
-from tests.render.inspections import make_empty, make_healthy, make_inspection, make_partition, make_shallow
+from tests.render.inspections import make_clustering, make_empty, make_healthy, make_inspection, make_partition, make_shallow
 
 VOID = {"meta", "br"}
 
@@ -116,6 +116,14 @@ def test_markup_in_metadata_stays_text() -> None:
 def test_a_shallow_page_has_no_empty_plots() -> None:
     labels = [attributes["aria-label"] for tag, attributes in outline(inspection_html(make_shallow())).tags if tag == "svg"]
     assert labels == ["Health 50 of 100", "Where the 100 points went"]
+
+
+def test_clustering_has_a_bar_for_now_and_for_after_of_each_column() -> None:
+    page = inspection_html(make_inspection(clustering=make_clustering(layout="sort(<b>)"), partitions=()))
+    labels = [attributes["aria-label"] for tag, attributes in outline(page).tags if tag == "svg"]
+    assert labels[-4:] == ["now 100%", "once clustered 31%", "now 7.0%", "once clustered 2.0%"]
+    assert "Clustering by sort(&lt;b&gt;)" in page
+    assert "A run would rewrite 1,180 files (2 GB): neve cluster local.db.events --by &#39;sort(&lt;b&gt;)&#39;" in page
 
 
 def test_only_the_neediest_partitions_go_on_the_page() -> None:

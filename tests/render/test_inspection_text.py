@@ -14,6 +14,7 @@ from neve.render.phrases import ago, band, printable, share, size_range
 from neve.render.text import inspection_text
 from tests.render.inspections import (
     NOW_MS,
+    make_clustering,
     make_empty,
     make_healthy,
     make_inspection,
@@ -102,6 +103,34 @@ def test_partitions_are_cut_to_the_number_asked_for() -> None:
     assert "3 of 42 partitions, most in need first" in text
     assert len(re.findall("day=2025-06-", text)) == 3
     assert re.search(r"day=2025-06-15/region=eu-west +0.95 ██████▋ +200 +199 +50 +400 MB +2 MB\n", text)
+
+
+def section(text: str, title: str) -> list[str]:
+    lines = text.splitlines()
+    at = lines.index(title)
+    return lines[at + 1 : lines.index("", at)]
+
+
+def test_clustering_tells_what_a_query_reads_now_and_once_it_is_done() -> None:
+    text = shown(make_inspection(clustering=make_clustering()))
+    assert section(text, "Clustering by hilbert(city, place.amount)") == [
+        "  a query for one value of  depth  reads now               once clustered",
+        "  city                         64  ████████████████  100%  ████▋             31%",
+        "  place.amount                4.2  █▏                7.0%  ▎                2.0%",
+        "  → A run would rewrite 1,180 files (2 GB): neve cluster local.db.events --by",
+        "  'hilbert(city, place.amount)'",
+    ]
+    line = "  Clustering  by hilbert(city, place.amount); 53 files deep on average, 64 at worst"
+    assert line in shown(make_inspection(clustering=make_clustering()), width=100).splitlines()
+
+
+def test_a_table_that_is_clustered_well_is_left_alone() -> None:
+    text = shown(make_inspection(clustering=make_clustering(run_files=0, run_bytes=0)))
+    assert section(text, "Clustering by hilbert(city, place.amount)")[-1] == "  → Nothing worth rewriting"
+
+
+def test_without_a_layout_there_is_no_word_on_clustering() -> None:
+    assert "luster" not in shown(make_inspection())
 
 
 def test_no_partitions_are_listed_when_none_are_wanted() -> None:

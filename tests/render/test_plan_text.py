@@ -39,6 +39,16 @@ def test_the_first_lines_say_what_would_be_done_and_what_it_takes() -> None:
     assert lines[3] == "snapshot 3 · target 128 MB"
 
 
+def test_a_strategy_a_layout_and_the_gain_are_told_where_they_matter() -> None:
+    rows = [{"partition": 0, "size_bytes": 40 * MIB} for _ in range(9)]
+    files = state_of(make_files(rows, partitions=["day=1"]))
+    policy = {"strategy": "cost-optimized", "cluster-by": "a", "reads-per-day": 1000}
+    lines = shown(plan_text(plan(files, Policy.model_validate(policy), now_ms=NOW)), width=120)
+    assert lines[4].startswith("strategy cost-optimized · layout sort(a asc nulls-first) · saves readers about ")
+    sorted_only = shown(plan_text(plan(files, Policy.model_validate({"cluster-by": "a"}), now_ms=NOW)))
+    assert sorted_only[4] == "layout sort(a asc nulls-first)"
+
+
 def test_groups_stand_with_their_reasons_and_kernels_with_theirs() -> None:
     assert shown(plan_text(make_plan()))[5:] == [
         "2 groups, neediest first",

@@ -19,7 +19,7 @@ from neve.errors import BadRequestError
 from neve.samples import SAMPLES, Target
 from neve.samples.evolution import COMMITS
 from neve.samples.shapes import FLOAT_COMMITS, WIDE_COMMITS
-from neve.samples.streams import EVENT_DAYS, STREAM_BATCHES
+from neve.samples.streams import EVENT_DAYS, ORDER_COMMITS, ORDER_FILES, STREAM_BATCHES
 
 from .conftest import Build
 from .reading import data_files, duckdb_rows, local, pyiceberg_rows
@@ -30,6 +30,7 @@ WITHOUT_SPARK = [name for name, sample in SAMPLES.items() if not sample.needs_sp
 def test_the_registry_names_each_kind_of_bad_table_once() -> None:
     assert list(SAMPLES) == [
         "stream", "events", "cdc", "wide", "nested", "evolved", "respecced", "v1", "v3", "mixed_writers", "floats",
+        "scattered",
     ]  # fmt: skip
     assert all(name == sample.name and sample.description for name, sample in SAMPLES.items())
 
@@ -92,6 +93,15 @@ def test_events_are_skewed_crumbs_today_and_one_huge_file_a_week_ago(build: Buil
     assert len(counts) == EVENT_DAYS
     assert max(days) - largest.partition[0] == 7
     assert largest.file_size_in_bytes > 20 * sorted(file.file_size_in_bytes for file in files)[-2]
+
+
+def test_scattered_has_every_city_and_any_amount_in_every_file(build: Build) -> None:
+    table = build("scattered")
+    ranges = {(file.lower_bounds[2], file.upper_bounds[2]) for file in data_files(table)}
+
+    assert ranges == {(b"Amsterdam", b"Tokyo")}
+    assert len(data_files(table)) == ORDER_COMMITS * ORDER_FILES
+    assert table.properties["neve.cluster-by"] == "hilbert(city, amount)"
 
 
 def test_wide_has_200_columns_in_every_footer(build: Build) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from neve.core.files import FileColumns
 from neve.core.model import TableName
 from neve.engines.spark.metadata import LargeTableReader
 from neve.flow.inspect import read
+from neve.ports import TableReader
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
 
@@ -31,6 +33,8 @@ def by_path(files: FileColumns) -> list[dict[str, object]]:
     """The rows in an order of their own, partitions spelled out."""
     names = pa.array([f"{p.spec_id}:{p.path}" for p in files.partitions])
     spelled = files.table.set_column(3, "partition", pc.take(names, files.table.column("partition")))
+    for name in files.bounds.column_names if files.bounds is not None else ():
+        spelled = spelled.append_column(name, files.bounds.column(name))
     keys = [("path", "ascending"), ("content_offset", "ascending")]
     return list(spelled.sort_by(keys).to_pylist())
 
@@ -40,12 +44,18 @@ def assert_readers_agree(spark: SparkSession, warehouse: Path, table: str, cache
     reader = IcebergCatalog(name, settings, environ={}, cache=cache).open(
         TableName(catalog=name, namespace=(NAMESPACE,), name=table)
     )
-    plain = read(reader, Depth.FILES).files
-    large = read(LargeTableReader(reader, lambda: spark, python_max_files=0), Depth.FILES).files
-    assert plain is not None
-    assert large is not None
-    assert by_path(large) == by_path(plain)
-    assert set(large.partitions) == set(plain.partitions)
+    return assert_equal_answers(reader, LargeTableReader(reader, lambda: spark, python_max_files=0))
+
+
+def assert_equal_answers(reader: TableReader, another: TableReader) -> FileColumns:
+    """With the bounds of all columns, and without any."""
+    for bounds in ([], [column.field_id for column in reader.state().fields]):
+        plain, large = (read(one, Depth.FILES, bounds=bounds).files for one in (reader, another))
+        assert plain is not None
+        assert large is not None
+        assert by_path(large) == by_path(plain)
+        assert set(large.partitions) == set(plain.partitions)
+        assert [files.bounds is not None for files in (plain, large)] == [bool(bounds)] * 2
     return plain
 
 
@@ -79,6 +89,9 @@ def test_readers_agree_on_every_partitioning(spark: SparkSession, warehouse: Pat
     )
     files = assert_readers_agree(spark, warehouse, table)
     assert files.column("records").sum() == 6
+    assert files.bounds is not None
+    assert min(files.bounds.column("1.lower").to_pylist()) == struct.pack("<q", 0)
+    assert max(files.bounds.column("1.upper").to_pylist()) == struct.pack("<q", 5)
 
 
 def test_readers_agree_after_the_spec_and_names_have_changed(spark: SparkSession, warehouse: Path) -> None:

@@ -69,6 +69,78 @@ def test_a_page_that_cannot_be_written_is_an_error(neve: Any, warehouse: Path) -
     assert result.stdout == ""
 
 
+@pytest.fixture(scope="session")
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with a table whose layout is asked for and not kept."""
+    from neve.compose import Neve
+    from neve.samples import SAMPLES
+    from neve.settings import load_settings
+
+    path = tmp_path_factory.mktemp("scattered")
+    with (
+        Neve.open(load_settings(environ={}), warehouse=str(path), create_warehouse=True) as neve,
+        neve.demo_target("db") as target,
+    ):
+        SAMPLES["scattered"].build(target, scale=0.2)
+    return path
+
+
+def clustering(neve: Any, *args: str) -> Any:
+    result = neve("inspect", "db.scattered", *args, "--json")
+    assert result.exit_code == 0, result.stdout
+    return Inspection.model_validate_json(result.stdout).clustering
+
+
+def test_a_table_with_a_layout_is_shown_with_its_depth_and_what_queries_read(neve: Any, scattered: Path) -> None:
+    found = clustering(neve, "--warehouse", str(scattered))
+    assert found.layout == "hilbert(city, amount)"
+    assert [column.name for column in found.columns] == ["city", "amount"]
+    assert (found.columns[0].depth, found.columns[0].point_read, found.worst_depth) == (64, 1, 64)
+    assert all(column.point_read_after < column.point_read for column in found.columns)
+    assert found.run_files > 60
+    text = neve("inspect", "db.scattered", "--warehouse", str(scattered)).stdout
+    assert "Clustering by hilbert(city, amount)" in text
+
+
+def test_any_columns_can_be_asked_about(neve: Any, scattered: Path) -> None:
+    found = clustering(neve, "--warehouse", str(scattered), "--by", "id")
+    assert (found.layout, found.depth, found.run_files) == ("sort(id asc nulls-first)", 1, 0)
+
+
+def test_a_look_that_is_not_deep_enough_says_nothing_of_clustering(neve: Any, scattered: Path) -> None:
+    assert clustering(neve, "--warehouse", str(scattered), "--depth", "manifests", "--by", "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("by", "message", "hint"),
+    [
+        ("ammount", "Cannot lay local.db.scattered out by ammount: it has no such column of single values", "mean amount?"),
+        ("city,", "Cannot cluster by 'city,': '' is not a column", "Write columns, such as"),
+    ],
+)
+def test_columns_that_the_table_does_not_have_are_a_bad_request(
+    neve: Any, scattered: Path, by: str, message: str, hint: str
+) -> None:
+    result = neve("inspect", "db.scattered", "--warehouse", str(scattered), "--by", by)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert hint in result.stderr
+
+
+def test_a_layout_of_the_table_that_is_out_of_date_costs_a_warning_and_not_the_look(neve: Any, scattered: Path) -> None:
+    from neve.compose import Neve
+    from neve.settings import load_settings
+
+    with Neve.open(load_settings(environ={}), warehouse=str(scattered)) as opened, opened.demo_target("db") as target:
+        transaction = target.load("scattered").transaction()
+        transaction.set_properties({"neve.cluster-by": "hilbert(city, dropped)"}).commit_transaction()
+        result = neve("inspect", "db.scattered", "--warehouse", str(scattered), "--json")
+        transaction = target.load("scattered").transaction()
+        transaction.set_properties({"neve.cluster-by": "hilbert(city, amount)"}).commit_transaction()
+    assert json.loads(result.stdout)["clustering"] is None
+    assert "clustering is not looked at: Cannot lay local.db.scattered out by dropped" in result.stderr
+
+
 def test_a_missing_table_is_a_bad_request(neve: Any, warehouse: Path) -> None:
     result = neve("inspect", "db.nothing", "--warehouse", str(warehouse), "--json")
     assert result.exit_code == 2

@@ -127,6 +127,8 @@ def _fixed(size: int) -> Read:
 
 
 def _array_reader(schema: Any) -> Read:
+    if _field_types(schema) == ["int", "bytes"]:
+        return _bytes_by_id
     item = _reader(schema)
     integers = schema in ("int", "long")
 
@@ -140,6 +142,22 @@ def _array_reader(schema: Any) -> Read:
         return items
 
     return read
+
+
+def _bytes_by_id(decoder: Decoder) -> dict[int, bytes]:
+    """Integer-keyed bytes, as bounds are stored, in compiled code."""
+    found: dict[int, bytes] = {}
+    while count := decoder.read_int():
+        if count < 0:
+            count = -count
+            decoder.skip_int()
+        decoder.read_int_bytes_dict(count, found)
+    return found
+
+
+def _field_types(items: Any) -> list[Any]:
+    is_record = isinstance(items, dict) and items["type"] == "record"
+    return [field["type"] for field in items["fields"]] if is_record else [items]
 
 
 _PRIMITIVE_READERS: dict[str, Read] = {
@@ -185,7 +203,7 @@ def _skipper(schema: Any) -> Read:
 
 def _array_skipper(items: Any) -> Read:
     """Arrays of integers and of integer-keyed pairs, as statistics are stored, are stepped over in compiled code."""
-    types = [field["type"] for field in items["fields"]] if isinstance(items, dict) and items["type"] == "record" else [items]
+    types = _field_types(items)
     if all(t in ("int", "long") for t in types):
         width = len(types)
         return _block_skipper(lambda decoder, count: decoder.read_ints(width * count))

@@ -7,7 +7,7 @@ for; entries marked as deleted are dropped, and values that Iceberg lets a manif
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,16 @@ import pyarrow as pa
 from pyiceberg.avro.decoder import new_decoder
 
 from neve.catalogs.avro import AvroHeader, read_blocks, read_header, record_reader
-from neve.core.files import POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition, default_columns, spell_ids
+from neve.core.files import (
+    POSITION_DELETES,
+    SCHEMA,
+    UNKNOWN,
+    FileColumns,
+    Partition,
+    bounds_schema,
+    default_columns,
+    spell_ids,
+)
 from neve.core.model import Manifest
 from neve.core.partition_path import TypedField, partition_path
 from neve.errors import CorruptMetadataError
@@ -47,12 +56,12 @@ _ENTRY_FIELDS = (
     "data_file.sort_order_id",
     "data_file.content_size_in_bytes",
 )
+_BOUNDS_FIELDS = ("data_file.lower_bounds", "data_file.upper_bounds")
 _DELETE_FIELDS = (
     "data_file.equality_ids",
     "data_file.referenced_data_file",
     "data_file.content_offset",
-    "data_file.lower_bounds",
-    "data_file.upper_bounds",
+    *_BOUNDS_FIELDS,
 )
 _PATH_FIELD_ID = 2147483546
 """The column of a position delete file that holds the data file's path."""
@@ -66,17 +75,28 @@ def decode_manifest_list(data: bytes) -> tuple[Manifest, ...]:
     return tuple(_manifest(row) for row in rows)
 
 
-def _rows(data: bytes, wanted: Collection[str], what: str) -> tuple[AvroHeader, list[dict[str, Any]]]:
+def _rows(
+    data: bytes, wanted: Collection[str], what: str, bounds: Sequence[int] = ()
+) -> tuple[AvroHeader, list[dict[str, Any]]]:
     """All records of an Avro file; torn or foreign bytes fail in many ways, of which callers see one."""
     try:
         decoder = new_decoder(data)
         header = read_header(decoder)
         read = record_reader(header.schema, wanted)
-        return header, [read(block) for count, block in read_blocks(decoder, header) for _ in range(count)]
+        rows = (read(block) for count, block in read_blocks(decoder, header) for _ in range(count))
+        return header, list(_with_bounds(rows, bounds) if bounds else rows)
     except Exception as error:
         raise CorruptMetadataError(
             f"Cannot decode {what}: {error or type(error).__name__}", hint="The file is damaged, or is not Iceberg metadata."
         ) from error
+
+
+def _with_bounds(rows: Iterable[dict[str, Any]], bounds: Sequence[int]) -> Iterable[dict[str, Any]]:
+    """Keeps the bounds of these columns, and lets the others go at once: those of a wide table would fill the memory."""
+    for row in rows:
+        lower, upper = (dict(row.pop(side, None) or ()) for side in _BOUNDS_FIELDS)
+        row["bounds"] = [side.get(field_id) for field_id in bounds for side in (lower, upper)]
+        yield row
 
 
 def _manifest(row: dict[str, Any]) -> Manifest:
@@ -94,14 +114,16 @@ def _manifest(row: dict[str, Any]) -> Manifest:
     )
 
 
-def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str]) -> FileColumns:
-    """The live files of one manifest; `transforms` are those of its spec, in order."""
+def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str], bounds: Sequence[int] = ()) -> FileColumns:
+    """The live files of one manifest; `transforms` are those of its spec, in order. Of the columns with the field ids
+    `bounds`, the bounds come along; deletes tell none, since a filter on rows says nothing of them."""
     if len(data) != manifest.length_bytes:
         raise CorruptMetadataError(
             f"Cannot decode manifest {manifest.path}: it has {len(data):,} bytes, its list says {manifest.length_bytes:,}",
             hint="The file was cut short or replaced.",
         )
-    header, rows = _rows(data, _wanted(manifest), f"manifest {manifest.path}")
+    told = () if manifest.holds_deletes else bounds
+    header, rows = _rows(data, _wanted(manifest, told), f"manifest {manifest.path}", told)
     live = [row for row in rows if row["status"] != _DELETED]
     fields = [TypedField(*f) for f in _partition_fields(header.schema, transforms)]
     # Python takes 0.0 and -0.0 for equal, which Iceberg does not.
@@ -114,14 +136,15 @@ def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str]) 
         if len(partitions) > len(distinct):
             distinct.append(values)
     paths = tuple(Partition(manifest.spec_id, partition_path(fields, values)) for values in distinct)
-    return FileColumns(table=_columns(live, manifest), partitions=paths)
+    return FileColumns(table=_columns(live, manifest), partitions=paths, bounds=_bounds(live, bounds) if bounds else None)
 
 
-def _wanted(manifest: Manifest) -> Collection[str]:
+def _wanted(manifest: Manifest, bounds: Sequence[int]) -> Collection[str]:
     """Only what a manifest of its kind can tell: most are of data files, and statistics take longest to read."""
     if manifest.holds_deletes:
         return (*_ENTRY_FIELDS, *_DELETE_FIELDS)
-    return _ENTRY_FIELDS if manifest.first_row_id is None else (*_ENTRY_FIELDS, "data_file.first_row_id")
+    wanted = (*_ENTRY_FIELDS, *_BOUNDS_FIELDS) if bounds else _ENTRY_FIELDS
+    return wanted if manifest.first_row_id is None else (*wanted, "data_file.first_row_id")
 
 
 def _columns(rows: list[dict[str, Any]], manifest: Manifest) -> pa.Table:
@@ -147,6 +170,12 @@ def _columns(rows: list[dict[str, Any]], manifest: Manifest) -> pa.Table:
         },
         schema=SCHEMA,
     )
+
+
+def _bounds(rows: list[dict[str, Any]], bounds: Sequence[int]) -> pa.Table:
+    schema = bounds_schema(bounds)
+    silent = [None] * len(schema)
+    return pa.table([[row.get("bounds", silent)[n] for row in rows] for n in range(len(schema))], schema=schema)
 
 
 def _told_of_deletes(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -210,27 +239,45 @@ def concatenate(parts: Sequence[FileColumns]) -> FileColumns:
     """All parts as one, each partition listed once."""
     index: dict[Partition, int] = {}
     tables = []
+    bounds = [part.bounds for part in parts if part.bounds is not None]
     for part in parts:
         remap = np.array([index.setdefault(p, len(index)) for p in part.partitions], dtype=np.int32)
         codes = remap[part.column("partition")] if len(part) else part.column("partition")
         tables.append(part.table.set_column(SCHEMA.get_field_index("partition"), SCHEMA.field("partition"), [codes]))
     if not tables:
         return FileColumns.empty()
-    return FileColumns(table=pa.concat_tables(tables).combine_chunks(), partitions=tuple(index))
+    return FileColumns(
+        table=pa.concat_tables(tables).combine_chunks(),
+        partitions=tuple(index),
+        bounds=pa.concat_tables(bounds).combine_chunks() if bounds else None,
+    )
 
 
 def to_ipc(files: FileColumns) -> bytes:
     """Arrow's file format with the partitions in its metadata: what the cache and worker processes hand around."""
     partitions = json.dumps([[p.spec_id, p.path] for p in files.partitions]).encode()
-    table = files.table.replace_schema_metadata({b"partitions": partitions})
+    both = (files.table,) if files.bounds is None else (files.table, files.bounds)
+    schema = pa.schema([field for table in both for field in table.schema], {b"partitions": partitions})
+    return table_to_ipc(pa.table([column for table in both for column in table.columns], schema=schema))
+
+
+def from_ipc(data: bytes) -> FileColumns:
+    """The inverse of `to_ipc`."""
+    whole = table_from_ipc(data)
+    partitions = tuple(Partition(spec_id, path) for spec_id, path in json.loads(whole.schema.metadata[b"partitions"]))
+    whole = whole.replace_schema_metadata(None)
+    bounds = whole.drop_columns(SCHEMA.names) if whole.num_columns > len(SCHEMA) else None
+    return FileColumns(table=whole.select(SCHEMA.names), partitions=partitions, bounds=bounds)
+
+
+def table_to_ipc(table: pa.Table) -> bytes:
+    """Any table in the same format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def from_ipc(data: bytes) -> FileColumns:
-    """The inverse of `to_ipc`."""
-    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    partitions = tuple(Partition(spec_id, path) for spec_id, path in json.loads(table.schema.metadata[b"partitions"]))
-    return FileColumns(table=table.replace_schema_metadata(None), partitions=partitions)
+def table_from_ipc(data: bytes) -> pa.Table:
+    """The inverse of `table_to_ipc`."""
+    return pa.ipc.open_file(pa.py_buffer(data)).read_all()

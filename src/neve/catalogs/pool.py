@@ -27,18 +27,19 @@ PARALLEL_FROM_FILES = 50_000
 
 _READS_AHEAD = 8
 
-Job = tuple[Manifest, Sequence[str]]
+Job = tuple[Manifest, Sequence[str], Sequence[int]]
+"""A manifest, its spec's transforms, and the columns whose bounds are wanted: what `decode_manifest` takes."""
 
 
 def decode_all(jobs: Sequence[Job], read: Callable[[str], bytes]) -> Iterator[tuple[Manifest, FileColumns]]:
     """Each manifest with its files, in the order of the jobs."""
-    files = sum(manifest.live_files or 0 for manifest, _ in jobs)
+    files = sum(manifest.live_files or 0 for manifest, *_ in jobs)
     cores = _usable_cores()
     with ExitStack() as stack:
         readers = stack.enter_context(ThreadPoolExecutor(_READS_AHEAD))
         if files < PARALLEL_FROM_FILES or len(jobs) < 2 or cores < 2:
-            for (manifest, transforms), data in _ahead(readers, lambda job: read(job[0].path), jobs):
-                yield manifest, decode_manifest(data, manifest, transforms)
+            for job, data in _ahead(readers, lambda job: read(job[0].path), jobs):
+                yield job[0], decode_manifest(data, *job)
             return
         workers: SimpleQueue[_Worker] = SimpleQueue()
         for _ in range(min(cores, len(jobs))):
@@ -53,8 +54,8 @@ def decode_all(jobs: Sequence[Job], read: Callable[[str], bytes]) -> Iterator[tu
             finally:
                 workers.put(worker)
 
-        for (manifest, _), part in _ahead(threads, decode, jobs):
-            yield manifest, part
+        for job, part in _ahead(threads, decode, jobs):
+            yield job[0], part
 
 
 def _ahead(executor: Executor, work: Callable[[Job], Any], jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
@@ -87,9 +88,9 @@ class _Worker:
         self._process.wait()
         self._pipe(self._process.stdout).close()
 
-    def decode(self, data: bytes, manifest: Manifest, transforms: Sequence[str]) -> bytes:
+    def decode(self, data: bytes, manifest: Manifest, transforms: Sequence[str], bounds: Sequence[int]) -> bytes:
         stdin = self._pipe(self._process.stdin)
-        pickle.dump((data, manifest.model_dump(), tuple(transforms)), stdin)
+        pickle.dump((data, manifest.model_dump(), tuple(transforms), tuple(bounds)), stdin)
         stdin.flush()
         answer = pickle.load(self._pipe(self._process.stdout))  # noqa: S301 - our own child's answer
         if isinstance(answer, BaseException):
@@ -106,11 +107,11 @@ def _serve() -> None:
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
-            data, manifest, transforms = pickle.load(stdin)  # noqa: S301 - our own parent's question
+            data, manifest, *rest = pickle.load(stdin)  # noqa: S301 - our own parent's question
         except EOFError:
             return
         try:
-            answer: bytes | Exception = to_ipc(decode_manifest(data, Manifest(**manifest), transforms))
+            answer: bytes | Exception = to_ipc(decode_manifest(data, Manifest(**manifest), *rest))
         except Exception as error:
             answer = error
         pickle.dump(answer, stdout)

@@ -5,16 +5,21 @@ Every catalog family hands its tables over as a pyiceberg table; this is the one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from neve.catalogs.cache import MetadataCache
 from neve.catalogs.errors import reading
-from neve.catalogs.manifests import concatenate, decode_manifest_list, from_ipc, to_ipc
+from neve.catalogs.manifests import concatenate, decode_manifest_list, from_ipc, table_from_ipc, table_to_ipc, to_ipc
 from neve.catalogs.pool import decode_all
-from neve.core.files import FileColumns
+from neve.core.files import FileColumns, bounds_schema
 from neve.core.model import (
+    Column,
     Manifest,
     PartitionField,
     PartitionSpec,
@@ -50,6 +55,10 @@ class MetadataReader:
 
     def state(self) -> TableState:
         """Depth SUMMARY."""
+        return self._state
+
+    @cached_property
+    def _state(self) -> TableState:
         meta = self._table.metadata
         return TableState(
             name=self._name,
@@ -62,6 +71,7 @@ class MetadataReader:
             properties=dict(meta.properties),
             schema_id=meta.current_schema_id,
             columns=len(meta.schema().fields),
+            fields=tuple(_columns(meta.schema().fields)),
             specs=tuple(_spec(spec) for spec in meta.partition_specs),
             default_spec_id=meta.default_spec_id,
             sort_orders=tuple(_sort_order(order, meta) for order in meta.sort_orders),
@@ -88,18 +98,20 @@ class MetadataReader:
         data = self._fetch("manifest-list", snapshot.manifest_list, lambda: self._read(snapshot.manifest_list))
         return decode_manifest_list(data)
 
-    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
+    def files(
+        self, manifests: tuple[Manifest, ...], progress: Progress | None = None, *, bounds: Collection[int] = ()
+    ) -> FileColumns:
         """The live files, from the cache where it has a manifest, decoded otherwise."""
+        ids = sorted(set(bounds))
         transforms = {s.spec_id: tuple(str(f.transform) for f in s.fields) for s in self._table.metadata.partition_specs}
-        parts = {m.path: part for m in manifests if (part := self._cached(m)) is not None}
-        jobs = [(m, transforms[m.spec_id]) for m in manifests if m.path not in parts]
+        parts = {m.path: part for m in manifests if (part := self._cached(m, ids)) is not None}
+        jobs = [(m, transforms[m.spec_id], ids) for m in manifests if m.path not in parts]
         for manifest, part in decode_all(jobs, self._read):
             parts[manifest.path] = part
-            if self._cache:
-                self._cache.keep("manifest", _key(manifest), to_ipc(part))
+            self._keep(manifest, part, ids)
             if progress:
                 progress("inspect", len(parts), len(manifests))
-        return concatenate([parts[m.path] for m in manifests])
+        return concatenate([FileColumns.empty(ids), *(parts[m.path] for m in manifests)])
 
     def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
         """Row groups per Parquet file, from footers."""
@@ -113,9 +125,22 @@ class MetadataReader:
         with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
             return dict(zip(wanted, threads.map(row_groups, wanted), strict=True))
 
-    def _cached(self, manifest: Manifest) -> FileColumns | None:
-        found = self._cache.find("manifest", _key(manifest)) if self._cache else None
-        return from_ipc(found) if found else None
+    def _cached(self, manifest: Manifest, ids: Sequence[int]) -> FileColumns | None:
+        if self._cache is None:
+            return None
+        found = [data for entry in _entries(manifest, ids) if (data := self._cache.find(*entry)) is not None]
+        if len(found) < 1 + len(ids):
+            return None
+        columns = [column for data in found[1:] for column in table_from_ipc(data).columns]
+        return replace(from_ipc(found[0]), bounds=pa.table(columns, schema=bounds_schema(ids)) if ids else None)
+
+    def _keep(self, manifest: Manifest, part: FileColumns, ids: Sequence[int]) -> None:
+        if self._cache is None:
+            return
+        sides = [] if part.bounds is None else [part.bounds.select(bounds_schema([field_id]).names) for field_id in ids]
+        parts = [to_ipc(replace(part, bounds=None)), *map(table_to_ipc, sides)]
+        for entry, data in zip(_entries(manifest, ids), parts, strict=True):
+            self._cache.keep(*entry, data)
 
     def _metadata_bytes(self) -> int | None:
         location = self._table.metadata_location
@@ -131,9 +156,22 @@ class MetadataReader:
             return self._cache.fetch(kind, location, produce) if self._cache else produce()
 
 
-def _key(manifest: Manifest) -> str:
-    """A manifest from before the table went to v3 is given its first row id later, and by each branch another."""
-    return manifest.path if manifest.first_row_id is None else f"{manifest.path}#{manifest.first_row_id}"
+def _entries(manifest: Manifest, ids: Sequence[int]) -> list[tuple[str, str]]:
+    """Where the cache has a manifest: its files, and the bounds of each column by themselves, so that any choice of columns
+    finds what an earlier one left. A manifest from before the table went to v3 is given its first row id later, and by each
+    branch another."""
+    files = manifest.path if manifest.first_row_id is None else f"{manifest.path}#{manifest.first_row_id}"
+    return [("manifest", files), *(("bounds", f"{manifest.path}#{field_id}") for field_id in ids)]
+
+
+def _columns(fields: Iterable[Any], prefix: str = "") -> Iterator[Column]:
+    """The columns that hold values, those inside structs included."""
+    for field in fields:
+        name = prefix + field.name
+        if field.field_type.is_struct:
+            yield from _columns(field.field_type.fields, name + ".")
+        elif field.field_type.is_primitive:
+            yield Column(field_id=field.field_id, name=name, type=str(field.field_type))
 
 
 def _spec(spec: Any) -> PartitionSpec:
@@ -144,7 +182,7 @@ def _spec(spec: Any) -> PartitionSpec:
 
 
 def _sort_order(order: Any, meta: TableMetadata) -> SortOrder:
-    names = {f.field_id: meta.schema().find_column_name(f.field_id) for f in meta.schema().fields}
+    names = {f.source_id: meta.schema().find_column_name(f.source_id) for f in order.fields}
     fields = tuple(
         f"{names.get(f.source_id) or f.source_id} {f.direction.value} {f.null_order.value}"
         if str(f.transform) == "identity"

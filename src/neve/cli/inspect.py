@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from neve.cli.call import Call
+from neve.cli.cluster import layout_of
 from neve.cli.command import command
 from neve.cli.options import KnobCommand
 from neve.core.depth import Depth
@@ -45,13 +47,23 @@ def inspect(
             min=0, metavar="[N]", show_default=False, help=f"Read row groups from the footers of N files ({DEFAULT_SAMPLE})."
         ),
     ] = 0,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            show_default=False,
+            help="Look at the clustering by these columns, such as 'city, amount'; by the table's own layout unless given.",
+        ),
+    ] = None,
     partitions: Annotated[int, typer.Option(min=0, metavar="N", help="Partitions shown in the text.")] = 10,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")] = None,
 ) -> None:
-    """Show what hurts in a table: health, file sizes, deletes, partitions in need.
+    """Show what hurts in a table: health, file sizes, deletes, clustering, partitions in need.
 
     Reads metadata only, and starts no Java: safe to run at any time, on any table.
     """
+    if by is not None:
+        call.shared = replace(call.shared, set=[*call.shared.set, f"policy.cluster-by={layout_of(by, None)}"])
     with call.neve() as neve, call.progress() as progress:
         inspection = neve.inspect(table, depth=depth, sample=sample, progress=progress)
     if html is not None:

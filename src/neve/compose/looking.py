@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neve.compose.place import Place
@@ -13,7 +13,8 @@ from neve.errors import BadRequestError, NeveError
 
 if TYPE_CHECKING:
     from neve.core.inspection import Inspection
-    from neve.core.model import TableState
+    from neve.core.layout import Layout
+    from neve.core.model import Column, TableState
     from neve.core.policy import Policy
     from neve.core.record import RunRecord
     from neve.core.statistics import Condition
@@ -56,16 +57,34 @@ class Looking:
         from neve.flow import inspect
 
         reader = self.reader(table)
-        state = inspect.read(reader, depth, progress)
+        layout, columns = self._layout(reader.state()) if depth is Depth.FILES else (None, ())
+        state = inspect.read(reader, depth, progress, bounds=[column.field_id for column in columns])
         footers = reader.sample_row_groups(inspect.sample(state.files, sample)) if sample and state.files is not None else {}
-        return self.examine(state, footers)
+        return self.examine(state, footers, layout)
 
-    def examine(self, state: TableState, footers: Mapping[str, int] | None = None) -> Inspection:
-        """What a state tells; `footers` are row groups by path."""
+    def _layout(self, state: TableState) -> tuple[Layout | None, Sequence[Column]]:
+        """The table's layout and the columns that tell of it. That it names no column of the table is an error only where it
+        was asked for in this very call: elsewhere it may have been right when it was written down."""
+        from neve.core.clustering import layout_columns
+        from neve.flow import inspect
+        from neve.settings.origins import OriginKind
+
+        policy, origins = self._loaded.policy(state.properties)
+        try:
+            layout = inspect.layout_of(state, policy)
+            return layout, layout_columns(layout, state.fields) if layout is not None else ()
+        except BadRequestError as error:
+            if origins["cluster-by"].kind is OriginKind.FLAG:
+                raise
+            log.warning("clustering is not looked at: %s", error)
+            return None, ()
+
+    def examine(self, state: TableState, footers: Mapping[str, int] | None = None, layout: Layout | None = None) -> Inspection:
+        """What a state tells; `footers` are row groups by path, `layout` is one that the files tell bounds for."""
         from neve.flow import inspect
 
-        now = self._clock.now_ms()
-        return inspect.examine(state, self.policy(state), now_ms=now, memory=self.memory(state), footers=footers or {})
+        now, memory = self._clock.now_ms(), self.memory(state)
+        return inspect.examine(state, self.policy(state), now_ms=now, memory=memory, footers=footers or {}, layout=layout)
 
     def condition(self, table: str, branch: str, *, at: int | None = None, wrote: RunRecord | None = None) -> Condition | None:
         """The table in numbers, now or at a snapshot; None where it cannot be read any more: a run is not lost for that.

@@ -6,7 +6,7 @@ must give equal columns for the same table. One row is one live data or delete f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -61,6 +61,11 @@ def default_columns(rows: int, names: Iterable[str] = tuple(DEFAULTS)) -> dict[s
     return {name: pa.repeat(pa.scalar(DEFAULTS[name], SCHEMA.field(name).type), rows) for name in names}
 
 
+def bounds_schema(field_ids: Iterable[int]) -> pa.Schema:
+    """The columns in which `FileColumns.bounds` holds what these columns' smallest and largest values are."""
+    return pa.schema([(f"{field_id}.{side}", pa.binary()) for field_id in field_ids for side in ("lower", "upper")])
+
+
 @dataclass(frozen=True)
 class Partition:
     """A partition under one spec. `path` is Iceberg's own spelling, such as `day=2025-01-17/region=eu`."""
@@ -78,16 +83,23 @@ class FileColumns:
 
     table: pa.Table
     partitions: tuple[Partition, ...]
+    bounds: pa.Table | None = None
+    """For each column that was asked for, `<field id>.lower` and `<field id>.upper` as Iceberg's bytes, null where a file does
+    not tell; a row for each file. Not part of the JSON: plans do not need it once they are made."""
 
     def __post_init__(self) -> None:
         if not self.table.schema.equals(SCHEMA):
             raise ValueError(f"Cannot hold files: columns are {self.table.schema.names}, not {SCHEMA.names}")
+        if self.bounds is not None and self.bounds.num_rows != len(self):
+            raise ValueError(f"Cannot hold files: there are {len(self):,}, and bounds of {self.bounds.num_rows:,}")
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileColumns) and self.partitions == other.partitions and self.table.equals(other.table)
+        if not isinstance(other, FileColumns):
+            return False
+        return self.partitions == other.partitions and self.table == other.table and self.bounds == other.bounds
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """One numeric column as an array, without a copy where Arrow allows it."""
@@ -112,9 +124,9 @@ class FileColumns:
         return np.asarray(pc.equal(self.table.column("format"), name).to_numpy())
 
     @classmethod
-    def empty(cls) -> Self:
+    def empty(cls, bounds: Collection[int] = ()) -> Self:
         """No files, as in a table without a snapshot."""
-        return cls(table=SCHEMA.empty_table(), partitions=())
+        return cls(SCHEMA.empty_table(), (), bounds_schema(bounds).empty_table() if bounds else None)
 
     def to_json(self) -> dict[str, Any]:
         """Column lists, ready for JSON; columns in which no file says anything are left out."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from neve.core.depth import Depth
 from neve.core.model import Frozen, Ref, SortOrder
+from neve.core.skipping import Clustering
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -168,4 +169,6 @@ class Inspection(Frozen):
     metadata_log_entries: int
     statistics_files: int
     workload: Workload
+    clustering: Clustering | None = None
+    """How well the table's layout is kept; None where it has none, or the files were not looked at."""
     health: Health

@@ -7,8 +7,9 @@ tests and the fleet view can judge states from anywhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +19,23 @@ from neve.core.files import DATA, EQUALITY_DELETES, FileColumns, Partition
 from neve.core.health import Vitals, assess
 from neve.core.histogram import size_histogram
 from neve.core.inspection import DeleteCounts, Inspection, ManifestCounts
-from neve.core.model import Manifest, TableState
+from neve.core.layout import Layout, sorted_by
+from neve.core.model import Manifest, SortOrder, TableState
 from neve.core.policy import Policy
 from neve.core.ranking import PartitionColumns, partition_columns, rank
 from neve.core.row_groups import count_row_groups
+from neve.core.skipping import Clustering, assess_clustering
 from neve.core.workload import classify
+from neve.errors import BadRequestError
 from neve.ports import Progress, Records, TableReader
 
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 1000
 """How many of the worst partitions an inspection lists; `partition_count` tells how many there are."""
+
+_NAMED = 8
+"""How many columns an error lists."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,8 @@ class Memory:
         return cls(row_groups=records.row_groups(table_uuid), compacted=records.last_compactions(table_uuid))
 
 
-def read(reader: TableReader, depth: Depth, progress: Progress | None = None) -> TableState:
-    """The state at the depth asked for."""
+def read(reader: TableReader, depth: Depth, progress: Progress | None = None, *, bounds: Collection[int] = ()) -> TableState:
+    """The state at the depth asked for; `bounds` are the field ids of columns whose bounds the files shall tell."""
     state = reader.state()
     log.info("inspect %s: snapshot %s, depth %s", state.name, state.snapshot_id, depth)
     if depth is Depth.SUMMARY:
@@ -56,7 +63,37 @@ def read(reader: TableReader, depth: Depth, progress: Progress | None = None) ->
     state = state.model_copy(update={"manifests": manifests})
     if depth is Depth.MANIFESTS:
         return state
-    return state.model_copy(update={"files": reader.files(manifests, progress)})
+    return state.model_copy(update={"files": reader.files(manifests, progress, bounds=bounds)})
+
+
+def layout_of(state: TableState, policy: Policy) -> Layout | None:
+    """The order of rows that the table is to have: the policy's clustering, of which the table's own `neve.cluster-by` is part,
+    else the table's sort order. Raises BadRequestError for columns that the table does not have."""
+    own = _own_layout(state)
+    if policy.cluster_by is None:
+        return own
+    asked = Layout.parse(policy.cluster_by)
+    known = [column.name for column in state.fields]
+    for name in asked.columns if known else ():
+        if name not in known:
+            raise _no_such_column(state, name, known)
+    return own if own is not None and (own.kind, own.fields) == (asked.kind, asked.fields) else asked
+
+
+def _own_layout(state: TableState) -> Layout | None:
+    order = _sort_order(state)
+    try:
+        return sorted_by(order.order_id, order.fields) if order else None
+    except ValueError:
+        return None  # a column whose name a layout cannot be written with, such as one with a comma
+
+
+def _no_such_column(state: TableState, name: str, known: list[str]) -> BadRequestError:
+    inside = [column for column in known if column.endswith(f".{name}")]
+    close = inside or get_close_matches(name, known) or get_close_matches(name.lower(), known)
+    some = ", ".join(known[:_NAMED]) + (f" and {len(known) - _NAMED} more" if len(known) > _NAMED else "")
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"It has {some}."
+    return BadRequestError(f"Cannot lay {state.name} out by {name}: it has no such column of single values", hint=hint)
 
 
 def examine(
@@ -66,14 +103,15 @@ def examine(
     now_ms: int,
     memory: Memory | None = None,
     footers: Mapping[str, int] | None = None,
+    layout: Layout | None = None,
 ) -> Inspection:
-    """What the state tells. `footers` are row groups by path, from a sample."""
+    """What the state tells. `footers` are row groups by path, from a sample; `layout` is one that the files tell bounds for."""
     memory = memory or Memory()
     files = state.files
     columns = None if files is None else partition_columns(files, policy, state.snapshots, memory.compacted)
     totals = _Totals.of(state, columns, policy)
     groups = None if files is None else count_row_groups(files, policy, memory.row_groups, footers or {})
-    order = next((o for o in state.sort_orders if o.order_id == state.default_sort_order_id and o.fields), None)
+    order = _sort_order(state)
     sorted_files = None if files is None or order is None else _sorted_files(files, order.order_id)
     manifests = None if state.manifests is None else _manifest_counts(state.manifests)
     health = assess(
@@ -131,6 +169,7 @@ def examine(
         metadata_log_entries=state.metadata_log_entries,
         statistics_files=state.statistics_files,
         workload=classify(state.snapshots, now_ms),
+        clustering=_clustering(state, policy, layout),
         health=health,
     )
 
@@ -226,6 +265,17 @@ def _delete_counts(files: FileColumns) -> DeleteCounts:
         vectors=vector_files,
         vector_rows=vector_rows,
     )
+
+
+def _sort_order(state: TableState) -> SortOrder | None:
+    return next((o for o in state.sort_orders if o.order_id == state.default_sort_order_id and o.fields), None)
+
+
+def _clustering(state: TableState, policy: Policy, layout: Layout | None) -> Clustering | None:
+    if state.files is None or state.files.bounds is None or layout is None:
+        return None
+    depth, target = policy.cluster_depth, policy.target_file_size_bytes
+    return assess_clustering(state.files, state.fields, layout, max_depth=depth, target_bytes=target)
 
 
 def _sorted_files(files: FileColumns, order_id: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from shlex import quote
 
 from neve.core.inspection import DeleteCounts, Inspection, RowGroups
 from neve.core.model import RefKind
@@ -150,6 +151,27 @@ def _metadata(i: Inspection) -> Iterator[str]:
     yield ", ".join(parts)
 
 
+def _clustering(i: Inspection) -> Iterator[str]:
+    if i.clustering is None:
+        return
+    yield f"by {printable(i.clustering.layout)}"
+    yield f"{depth(i.clustering.depth)} files deep on average, {depth(i.clustering.worst_depth)} at worst"
+
+
+def depth(files: float) -> str:
+    """`1.4`, `64`: so many files hold the same values."""
+    return f"{files:,.1f}" if files < 9.95 else f"{files:,.0f}"
+
+
+def clustering_advice(i: Inspection) -> str:
+    """What a clustering run would take up, and the command for it."""
+    if i.clustering is None or not i.clustering.run_files:
+        return "Nothing worth rewriting"
+    files, size = counted(i.clustering.run_files, "file"), format_bytes(i.clustering.run_bytes)
+    command = f"neve cluster {quote(i.table)} --by {quote(i.clustering.layout)}"
+    return f"A run would rewrite {files} ({size}): {printable(command)}"
+
+
 def _workload(i: Inspection) -> Iterator[str]:
     evidence = f": {printable(i.workload.evidence)}" if i.workload.evidence else ""
     yield f"{i.workload.kind}{evidence}"
@@ -162,6 +184,7 @@ _LINES: dict[str, Callable[[Inspection], Iterator[str]]] = {
     "Deletes": _deletes,
     "Row groups": _row_groups,
     "Sort order": _sorting,
+    "Clustering": _clustering,
     "Workload": _workload,
     "Manifests": _manifests,
     "Snapshots": _snapshots,

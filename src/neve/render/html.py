@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from neve.core.inspection import Inspection
 from neve.core.units import counted, format_bytes
 from neve.render import plots
-from neve.render.facts import facts, freshness, headline
+from neve.render.facts import clustering_advice, depth, facts, freshness, headline
 from neve.render.phrases import ago, band, count, moment, printable, share
 from neve.render.sizes import drawn_buckets
 
@@ -33,6 +33,7 @@ def inspection_html(inspection: Inspection) -> str:
         facts=facts(inspection),
         tiles=_tiles(inspection),
         buckets=drawn_buckets(inspection),
+        clustering_advice=clustering_advice(inspection),
         partitions=partitions,
         partition_count=inspection.partition_count or len(partitions),
     )
@@ -65,8 +66,10 @@ def _template() -> Template:
         "bytes": format_bytes,
         "count": count,
         "counted": counted,
+        "depth": depth,
         "moment": moment,
         "printable": printable,
+        "share": share,
     }
     environment.filters.update(words)
     return environment.get_template("inspection.html")

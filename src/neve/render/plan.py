@@ -60,6 +60,8 @@ def _sections(plan: Plan, groups: int) -> Iterator[RenderableType]:
     if len(plan.groups):
         yield Text(price_line(plan.price), style="dim")
     yield Text(_basis(plan), style="dim")
+    if aim := _aim(plan):
+        yield Text(aim, style="dim")
     if len(plan.groups) and groups > 0:
         yield _titled(_groups_title(len(plan.groups), groups), GroupTable(plan.groups[:groups]))
     if len(plan.groups):
@@ -76,6 +78,15 @@ def _left_alone(skipped: Sequence[Skipped]) -> Iterator[RenderableType]:
 def _basis(plan: Plan) -> str:
     target = f"target {format_bytes(plan.policy.target_file_size_bytes)}"
     return f"snapshot {plan.snapshot_id} · {target}" if plan.snapshot_id is not None else f"no snapshot yet · {target}"
+
+
+def _aim(plan: Plan) -> str:
+    """What was meant besides merging small files, where anything was."""
+    strategy = [f"strategy {plan.policy.strategy}"] if plan.policy.strategy != "small-files" else []
+    follows = plan.layout is not None and (strategy or plan.groups.ordered.any())
+    layout = [f"layout {printable(str(plan.layout))}"] if follows else []
+    gain = [f"saves readers about {money(plan.gain_per_month)} a month"] if strategy and plan.gain_per_month > 0 else []
+    return " · ".join([*strategy, *layout, *gain])
 
 
 def _titled(title: str, body: RenderableType) -> RenderableType:

@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.core.inspection import Finding, Inspection, PartitionHealth, SizeBucket
+from neve.core.skipping import Clustering
 from neve.core.units import counted, format_bytes
 from neve.render.bars import Bar, Tidy
-from neve.render.facts import facts, freshness, headline
-from neve.render.phrases import band, count, printable, size_range
+from neve.render.facts import clustering_advice, depth, facts, freshness, headline
+from neve.render.phrases import band, count, printable, share, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
 
 INDENT = (0, 0, 0, 2)
@@ -36,6 +37,10 @@ def _sections(inspection: Inspection, partitions: int) -> Iterator[RenderableTyp
     yield _titled("Numbers", _facts(inspection))
     if buckets := drawn_buckets(inspection):
         yield _titled("File sizes", _histogram(inspection, buckets))
+    if inspection.clustering is not None:
+        advice = Text(f"→ {clustering_advice(inspection)}", style="cyan")
+        title = f"Clustering by {printable(inspection.clustering.layout)}"
+        yield _titled(title, Group(_clustering(inspection.clustering), advice))
     if inspection.partitions and partitions > 0:
         yield _titled(_partitions_title(inspection, partitions), PartitionTable(inspection.partitions[:partitions]))
 
@@ -110,6 +115,21 @@ def _histogram(inspection: Inspection, buckets: tuple[SizeBucket, ...]) -> Rende
         files, stored = (count(bucket.files), format_bytes(bucket.bytes)) if bucket.files else ("", "")
         grid.add_row(size_range(bucket), Bar(bucket.files / most, style), files, stored, marker)
     return grid
+
+
+def _clustering(clustering: Clustering) -> RenderableType:
+    """What a query for one value of each column reads of all bytes, as files lie now and as they would after a run."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    table.add_column("a query for one value of", overflow="fold")
+    table.add_column("depth", justify="right", no_wrap=True)
+    for name in ("reads now", "once clustered"):
+        table.add_column(name, ratio=1, min_width=len("once clustered") + 2, no_wrap=True)
+        table.add_column("", justify="right", no_wrap=True)
+    for column in clustering.columns:
+        now, after = column.point_read, column.point_read_after
+        bars = Bar(now, "yellow"), share(now), Bar(after, "green"), share(after)
+        table.add_row(Text(printable(column.name)), depth(column.depth), *bars)
+    return table
 
 
 def _partitions_title(inspection: Inspection, shown: int) -> str:

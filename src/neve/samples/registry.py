@@ -73,5 +73,6 @@ SAMPLES: dict[str, Sample] = {
             needs_spark=True,
         ),
         Sample("floats", "NaN, infinities and negative zero", shapes.write_floats),
+        Sample("scattered", "orders to be clustered by city and amount, and not yet so", streams.write_scattered),
     )
 }

@@ -1,4 +1,4 @@
-"""Append-only samples: a stream of micro-batches, and events whose days were treated very unequally.
+"""Append-only samples: a stream of micro-batches, events whose days were treated very unequally, orders in no order at all.
 
 Registered in `neve.samples.registry`. Nothing is ever deleted here, so every row written can be counted on.
 """
@@ -27,6 +27,12 @@ EVENT_DAYS = 14
 EVENT_COMMITS = 40
 HUGE_DAY = 7  # days before the last; the one whose single file dwarfs the rest
 HUGE_ROWS = 60_000
+
+ORDER_COMMITS = 8
+ORDER_FILES = 8
+ORDER_ROWS = 400
+ORDER_FILE_BYTES = 32 * 1024  # as a table so small must ask for, or it would be one file and nothing could be skipped
+CITIES = ("Amsterdam", "Berlin", "Lima", "Lisbon", "London", "Madrid", "Nairobi", "Oslo", "Paris", "Quito", "Rome", "Tokyo")
 
 
 def write_stream(target: Target, name: str, *, seed: int, scale: float) -> None:
@@ -113,4 +119,41 @@ def _day_events(rng: random.Random, commit: int, age: int, *, scale: float) -> l
             "amount": round(rng.uniform(0, 100), 2),
         }
         for n in range(max(1, round(rows * scale)))
+    ]
+
+
+def write_scattered(target: Target, name: str, *, seed: int, scale: float) -> None:
+    """Orders to be clustered by city and amount, which nobody has done yet: every file has all cities and all amounts."""
+    from neve.core.layout import CLUSTER_BY
+
+    small = {"write.target-file-size-bytes": str(ORDER_FILE_BYTES)}
+    table = target.create(name, _orders_schema(), properties={CLUSTER_BY: "hilbert(city, amount)", **small})
+    for commit in range(ORDER_COMMITS):
+        rng = seeded(seed, f"scattered {commit}")
+        append_files(table, [_orders(rng, commit * ORDER_FILES + n, scale=scale) for n in range(ORDER_FILES)])
+
+
+def _orders_schema() -> Schema:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+    return Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "city", StringType(), required=False),
+        NestedField(3, "amount", DoubleType(), required=False),
+        NestedField(4, "note", StringType(), required=False),
+    )
+
+
+def _orders(rng: random.Random, file: int, *, scale: float) -> list[dict[str, Any]]:
+    """The rows of one file, among which every city is once at least."""
+    rest = max(0, round(ORDER_ROWS * scale) - len(CITIES))
+    return [
+        {
+            "id": file * 1_000_000 + n,
+            "city": city,
+            "amount": round(rng.lognormvariate(4, 1), 2),
+            "note": f"{rng.getrandbits(64):016x}",
+        }
+        for n, city in enumerate((*CITIES, *rng.choices(CITIES, k=rest)))
     ]

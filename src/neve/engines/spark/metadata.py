@@ -6,14 +6,24 @@ decode. Everything but the list of files still comes from the plain reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.core.files import DATA, DEFAULTS, EQUALITY_DELETES, POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.core.files import (
+    DATA,
+    DEFAULTS,
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    SCHEMA,
+    UNKNOWN,
+    FileColumns,
+    Partition,
+    bounds_schema,
+)
 from neve.core.model import Manifest, PartitionSpec, TableState
 from neve.core.partition_path import TypedField, partition_path
 from neve.ports import Progress, TableReader
@@ -72,25 +82,34 @@ class LargeTableReader:
         """From the plain reader."""
         return self._inner.sample_row_groups(paths)
 
-    def files(self, manifests: tuple[Manifest, ...], progress: Progress | None = None) -> FileColumns:
+    def files(
+        self, manifests: tuple[Manifest, ...], progress: Progress | None = None, *, bounds: Collection[int] = ()
+    ) -> FileColumns:
         """From Spark where there are too many."""
         if sum(manifest.live_files or 0 for manifest in manifests) <= self._limit:
-            return self._inner.files(manifests, progress)
+            return self._inner.files(manifests, progress, bounds=bounds)
         if progress:
             progress("inspect", 0, None)
-        return read_files(self._spark(), self._inner.state())
+        return read_files(self._spark(), self._inner.state(), bounds)
 
 
-def read_files(spark: SparkSession, state: TableState) -> FileColumns:
-    """The live files of the state's snapshot, from Iceberg's `entries` metadata table."""
+def read_files(spark: SparkSession, state: TableState, bounds: Collection[int] = ()) -> FileColumns:
+    """The live files of the state's snapshot, from Iceberg's `entries` metadata table; with the bounds of these columns."""
     table = ".".join(f"`{part}`" for part in (state.name.catalog, *state.name.identifier))
     frame = spark.sql(f"SELECT * FROM {table}.entries VERSION AS OF {state.snapshot_id} WHERE status < 2")  # noqa: S608 - our own names
     # Apart, so that the statistics of data files, which are most of the metadata, need not be read for the deletes' sake;
     # both conditions are such that Iceberg chooses manifests by them.
-    data = frame.where(f"data_file.content = {DATA}").selectExpr(*_expressions(frame, _OF_DATA))
+    sides = bounds_schema(sorted(set(bounds)))
+    data = frame.where(f"data_file.content = {DATA}").selectExpr(*_expressions(frame, _OF_DATA | _bounds(sides)))
     deletes = frame.where(f"data_file.content IN ({POSITION_DELETES}, {EQUALITY_DELETES})")
-    deletes = deletes.selectExpr(*_expressions(frame, _OF_DELETES))
-    return _file_columns(_collect(data.unionAll(deletes)), state.specs)
+    silent = dict.fromkeys(sides.names, "CAST(NULL AS BINARY)")
+    deletes = deletes.selectExpr(*_expressions(frame, _OF_DELETES | silent))
+    return _file_columns(_collect(data.unionAll(deletes)), state.specs, sides)
+
+
+def _bounds(sides: pa.Schema) -> dict[str, str]:
+    named = {name: name.split(".") for name in sides.names}
+    return {name: f"data_file.{side}_bounds[{field_id}]" for name, (field_id, side) in named.items()}
 
 
 def _expressions(frame: Any, special: Mapping[str, str]) -> list[str]:
@@ -99,7 +118,7 @@ def _expressions(frame: Any, special: Mapping[str, str]) -> list[str]:
     columns = {**_COLUMNS, **_DEFAULTS, **special, "partition": partition}
     for absent in _NEWER - fields:
         columns = {name: expression.replace(f"data_file.{absent}", "NULL") for name, expression in columns.items()}
-    return [f"{expression} AS {name}" for name, expression in columns.items()]
+    return [f"{expression} AS `{name}`" for name, expression in columns.items()]
 
 
 def _collect(frame: Any) -> pa.Table:
@@ -109,12 +128,13 @@ def _collect(frame: Any) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in frame.columns})
 
 
-def _file_columns(table: pa.Table, specs: tuple[PartitionSpec, ...]) -> FileColumns:
+def _file_columns(table: pa.Table, specs: tuple[PartitionSpec, ...], sides: pa.Schema) -> FileColumns:
     table = table.combine_chunks()
     codes, partitions = _partitions(table, {spec.spec_id: spec for spec in specs})
     plain = {field.name: table.column(field.name) for field in SCHEMA if field.name != "partition"}
     ordered = {field.name: codes if field.name == "partition" else plain[field.name] for field in SCHEMA}
-    return FileColumns(table=pa.table(ordered).cast(SCHEMA), partitions=partitions)
+    bounds = pa.table([table.column(name) for name in sides.names], schema=sides) if sides.names else None
+    return FileColumns(table=pa.table(ordered).cast(SCHEMA), partitions=partitions, bounds=bounds)
 
 
 def _partitions(table: pa.Table, specs: Mapping[int, PartitionSpec]) -> tuple[pa.Array, tuple[Partition, ...]]:

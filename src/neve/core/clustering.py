@@ -1,0 +1,216 @@
+"""Which files a clustering run rewrites (docs/clustering.md). Pure; called by the planner and by inspection.
+
+Freshly written files are as wide as everything; files of an earlier run are tight in proportion to how much that run held. So
+stretch tells layers apart, as levels do in a log-structured store: the widest are merged first, and large tight layers are left
+alone. A rewrite is chosen only where it brings the depth well below the limit, so that choosing again after it finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.bounds import Mask, Ranges, Ranks
+from neve.core.files import FileColumns
+from neve.core.layout import Layout, LayoutKind
+from neve.core.model import Column
+from neve.core.overlap import Boxes, Layers, Numbers, Overlap, each_partition, layers, stretch
+from neve.errors import BadRequestError
+
+NO_RUN = -1
+"""Stands for the run of a file that no clustering run wrote."""
+
+_DEPTH = {LayoutKind.SORT: (1.0, 1.0), LayoutKind.HILBERT: (1.5, 1.8), LayoutKind.ZORDER: (2.8, 4.2)}
+_WIDTH = {LayoutKind.HILBERT: 1.25, LayoutKind.ZORDER: 1.6}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the files of one run over a partition look like. Boxes around pieces of a curve are larger than the pieces: by how
+    much was measured over uniform rows, 20 to 1000 files and 2 to 4 columns."""
+
+    kind: LayoutKind
+    columns: int
+    files: int
+
+    @property
+    def depth(self) -> float:
+        """How many of them lie over a point."""
+        return min(self.files, 1.0 if self.columns < 2 else _DEPTH[self.kind][self.columns > 2])
+
+    @property
+    def shares(self) -> Numbers:
+        """For each column, the share of them that a query for one value meets."""
+        if self.kind is LayoutKind.SORT or self.columns < 2:
+            return np.array([1 / self.files] + [1.0] * (self.columns - 1))
+        return np.full(self.columns, min(1.0, _WIDTH[self.kind] * self.files ** (-1 / self.columns)))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a partition is too deep, and how deep it may be after a rewrite into files of `target_bytes`."""
+
+    kind: LayoutKind
+    columns: int
+    max_depth: float
+    target_bytes: int
+
+    @property
+    def limit(self) -> float:
+        """Three runs may always lie on one another: with fewer allowed, every run would rewrite everything."""
+        return max(self.max_depth, 3 * Outcome(self.kind, self.columns, 1 << 30).depth)
+
+    @property
+    def goal(self) -> float:
+        """Well below the limit, so that a rewrite is not due again at once; room for two runs."""
+        return self.limit * 2 / 3
+
+    @property
+    def curve(self) -> bool:
+        """Whether every column counts alike."""
+        return self.kind is not LayoutKind.SORT
+
+    def outcome(self, size_bytes: int) -> Outcome:
+        """Of a rewrite of so many bytes."""
+        return Outcome(self.kind, self.columns, max(1, round(size_bytes / self.target_bytes)))
+
+    def score(self, found: Overlap, files: int) -> float:
+        """The depth; along a curve at least the depth at which cubes would be met as often by queries on one column."""
+        if not self.curve:
+            return found.mean
+        return max(found.mean, files * (sum(found.columns) / self.columns / files) ** self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The files of one partition to rewrite together, maybe none, and why; depth as it is, and as predicted after."""
+
+    partition: int
+    files: Ranks
+    reason: str
+    before: Overlap
+    predicted: Overlap
+
+
+def layout_columns(layout: Layout, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns whose bounds tell how well files follow the layout: those up to a transform that does not keep the order."""
+    named = {column.name: column for column in columns}
+    found = []
+    for field in layout.fields:
+        if field.name not in named:
+            raise BadRequestError(
+                f"Cannot cluster by {field.name}: the table has no such column, or it is inside a list or a map",
+                hint=f"Columns are {', '.join(named)}.",
+            )
+        if field.transform.startswith(("bucket", "void")):
+            break
+        found.append(named[field.name])
+    return tuple(found)
+
+
+def layout_ranges(files: FileColumns, layout: Layout, columns: Sequence[Column]) -> Ranges:
+    """The ranges that `choose` looks at, for all files; `columns` are the table's."""
+    return Ranges.of(files, layout_columns(layout, columns)).coarsened([field.transform for field in layout.fields])
+
+
+def choose(
+    ranges: Ranges,
+    sizes: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+    partition: npt.NDArray[Any],
+    *,
+    max_depth: float,
+    target_bytes: int,
+    kind: LayoutKind = LayoutKind.HILBERT,
+    runs: npt.NDArray[Any] | None = None,
+) -> list[Choice]:
+    """A choice for each partition that has files; none where bounds do not tell the layout.
+
+    `runs` numbers the run with this layout that wrote each file, NO_RUN where there was none. With it, a run is taken up again
+    only whole and with as many bytes of others, so that even rewrites that do not help come to an end.
+    """
+    if not ranges.columns:
+        return []
+    limits = Limits(kind, len(ranges.columns), max_depth, target_bytes)
+    apart = ranges.as_told_apart()
+    found = []
+    for home, files in each_partition(partition):
+        written = np.full(len(files), NO_RUN) if runs is None else runs[files]
+        part = _Part(Boxes.of(apart, files), sizes[files], rows[files], written, limits)
+        chosen, reason, predicted = part.choice()
+        found.append(Choice(home, files[chosen], reason, part.before, predicted))
+    return found
+
+
+def _by_run(stretched: Numbers, sizes: npt.NDArray[Any], runs: npt.NDArray[Any]) -> Numbers:
+    """Each file of a run as stretched as its run is on average: a run is taken up whole, not its few wide files alone."""
+    again = runs != NO_RUN
+    _, numbers = np.unique(runs[again], return_inverse=True)
+    weights = np.maximum(sizes[again], 1)
+    stretched[again] = (np.bincount(numbers, weights * stretched[again]) / np.bincount(numbers, weights))[numbers]
+    return stretched
+
+
+def _levels(stretched: Numbers, movable: Mask) -> Ranks:
+    """Classes of stretch, each half of the next; counted from the widest file, so that fresh files of one size are in one."""
+    wide = np.where(movable, np.maximum(stretched, 1), 1)
+    below = np.log2(wide.max() / wide).astype(np.int64)
+    return np.asarray(below.max() - below)
+
+
+class _Part:
+    """One partition while its files are chosen."""
+
+    def __init__(
+        self, boxes: Boxes, sizes: npt.NDArray[Any], rows: npt.NDArray[Any], runs: npt.NDArray[Any], limits: Limits
+    ) -> None:
+        self.boxes, self.sizes, self.runs, self.limits = boxes, sizes, runs, limits
+        self.times = np.maximum(sizes // limits.target_bytes, 1)
+        self.movable: Mask = np.logical_not(boxes.single.all(axis=1))
+        self.levels = _levels(_by_run(stretch(boxes, rows, curve=limits.curve), sizes, runs), self.movable)
+        self.layers: Layers = layers(boxes, rows, weights=self.times, classes=self.levels)
+        self.before = self.layers.overlap()
+
+    def choice(self) -> tuple[Mask, str, Overlap]:
+        limit, score = self.limits.limit, self.limits.score(self.before, int(self.times.sum()))
+        nothing = np.zeros(len(self.boxes), dtype=np.bool_)
+        if score <= limit:
+            return nothing, f"depth {self.before.mean:.1f} is within {limit:g}", self.before
+        tried = list(self._tried())
+        if not tried:
+            return (
+                nothing,
+                f"depth {self.before.mean:.1f} is above {limit:g}, but most files are of one earlier run",
+                self.before,
+            )
+        goal = max(self.limits.goal, min(after for after, _, _ in tried))
+        after, chosen, predicted = next(found for found in tried if found[0] <= goal)
+        if after > score * 3 / 4:
+            return nothing, f"depth {self.before.mean:.1f} is above {limit:g}, but a rewrite would change little", self.before
+        if self.before.mean > limit:
+            return chosen, f"depth {self.before.mean:.1f} is above {limit:g}", predicted
+        return chosen, f"long thin files: queries on one column read as at depth {score:.1f}, above {limit:g}", predicted
+
+    def _tried(self) -> Iterator[tuple[float, Mask, Overlap]]:
+        """Sets of files to gather, the smallest first, each all above a level of stretch; with what would come of it."""
+        for level in np.unique(self.levels[self.movable])[::-1].tolist():
+            chosen = self.movable & (self.levels >= level)
+            if not self._mostly_one_run(chosen):
+                outcome = self.limits.outcome(int(self.sizes[chosen].sum()))
+                predicted = self._predicted(chosen, level, outcome)
+                yield self.limits.score(predicted, int(self.times[~chosen].sum()) + outcome.files), chosen, predicted
+
+    def _mostly_one_run(self, chosen: Mask) -> bool:
+        again = chosen & (self.runs != NO_RUN)
+        _, numbers = np.unique(self.runs[again], return_inverse=True)
+        return bool(2 * np.bincount(numbers, self.sizes[again]).max(initial=0) > self.sizes[chosen].sum())
+
+    def _predicted(self, chosen: Mask, level: int, outcome: Outcome) -> Overlap:
+        points, boxes = self.layers.points, self.boxes
+        within = (2 * boxes.lower[chosen].min(axis=0) <= points) & (points <= 2 * boxes.upper[chosen].max(axis=0))
+        each = within * np.maximum(outcome.shares * outcome.files, 1)
+        return self.layers.overlap(level, extra=within.all(axis=1) * outcome.depth, by_column=each)

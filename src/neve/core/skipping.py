@@ -1,0 +1,298 @@
+"""What selective queries read, told from bounds alone (docs/clustering.md). Pure; for inspection and for predicting a gain.
+
+Typical queries ask one column for one value, or for a hundredth of the rows; stated queries are comparisons that must all hold.
+A file counts as read wherever its bounds do not rule it out, as in every engine that reads Iceberg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.core.bounds import Mask, Ranges, Ranks
+from neve.core.clustering import Limits, Outcome, choose, layout_columns
+from neve.core.files import DATA, FileColumns
+from neve.core.layout import Layout
+from neve.core.metrics import to_bytes
+from neve.core.model import Column, Frozen
+from neve.core.overlap import Boxes
+from neve.errors import BadRequestError
+
+QUERIES = 100
+"""Typical queries for each column, spread evenly over the rows."""
+
+RANGE_SHARE = 0.01
+"""The share of the rows that a typical range asks for."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The shares of all files and of all bytes that a query reads, on average."""
+
+    files: float
+    bytes: float
+
+
+Rewritten = tuple[Ranks, Outcome]
+"""Files of one partition by index, and what a run makes of them."""
+
+
+def typical_reads(
+    ranges: Ranges, sizes: npt.NDArray[Any], rows: npt.NDArray[Any], *, share: float = 0.0, run: Sequence[Rewritten] = ()
+) -> tuple[Reads, ...]:
+    """For each column, what queries read that ask it for one value, or for a `share` of the rows; predicted after a `run`."""
+    return _reads(ranges, Boxes.of(ranges, np.arange(len(ranges))), sizes, rows, share, run)
+
+
+def _reads(
+    ranges: Ranges,
+    boxes: Boxes,
+    sizes: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+    share: float,
+    run: Sequence[Rewritten],
+) -> tuple[Reads, ...]:
+    kept = np.ones(len(ranges), dtype=np.bool_)
+    for files, _ in run:
+        kept[files] = False
+    total = int(kept.sum()) + sum(outcome.files for _, outcome in run)
+    found = []
+    for i in range(len(ranges.columns)):
+        first, last = _queries(boxes.middles[:, i], np.where(_known(ranges, i), np.maximum(rows, 1), 0), share)
+        met, read = _met(boxes, i, np.flatnonzero(kept), sizes, first, last)
+        for group, outcome in run:
+            within = (2 * boxes.lower[group, i].min() <= last) & (first <= 2 * boxes.upper[group, i].max())
+            part = float(within.mean()) * min(1.0, float(outcome.shares[i]) + share)
+            met, read = met + part * outcome.files, read + part * float(sizes[group].sum())
+        found.append(Reads(files=met / max(total, 1), bytes=read / max(float(sizes.sum()), 1.0)))
+    return tuple(found)
+
+
+def _known(ranges: Ranges, i: int) -> Mask:
+    return np.asarray((ranges.lower[:, i] >= 0) & (ranges.upper[:, i] < len(ranges.keys[i])))
+
+
+def _queries(middles: Ranks, weights: npt.NDArray[Any], share: float) -> tuple[Ranks, Ranks]:
+    """Where each query begins and ends: in the middles of the files that hold the first row asked for, and the last."""
+    order = np.argsort(middles, kind="stable")
+    order = order[weights[order] > 0]
+    if not len(order):
+        return np.zeros(QUERIES, dtype=np.int64), np.zeros(QUERIES, dtype=np.int64)
+    below = np.cumsum(weights[order])
+    at = (np.arange(QUERIES) + 0.5) / QUERIES
+    first, last = (np.searchsorted(below, np.clip(at + off, 0, 1) * below[-1]) for off in (-share / 2, share / 2))
+    return middles[order[first]], middles[order[last]]
+
+
+def _met(boxes: Boxes, i: int, files: Ranks, sizes: npt.NDArray[Any], first: Ranks, last: Ranks) -> tuple[float, float]:
+    """How many files, and how many of their bytes, the queries meet on average: those that began less those that had ended."""
+    met = np.zeros((2, len(first)))
+    for edges, side, ends, sign in ((boxes.lower, "right", last, 1), (boxes.upper, "left", first, -1)):
+        order = files[np.argsort(edges[files, i], kind="stable")]
+        count = np.searchsorted(2 * edges[order, i], ends, side=side)  # type: ignore[call-overload]
+        met += sign * np.stack((count, np.concatenate(([0], np.cumsum(sizes[order])))[count]))
+    return float(met[0].mean()), float(met[1].mean())
+
+
+class Operator(StrEnum):
+    """How a stated query compares a column with its values."""
+
+    EQUAL = "="
+    LESS = "<"
+    AT_MOST = "<="
+    MORE = ">"
+    AT_LEAST = ">="
+    BETWEEN = "between"  # both ends included
+    IN = "in"
+
+
+class Comparison(Frozen):
+    """One condition of a query. Dates, times and decimals may be written as text."""
+
+    column: str
+    operator: Operator
+    values: tuple[Any, ...]
+
+
+class Touched(Frozen):
+    """What a query reads."""
+
+    files: int
+    bytes: int
+
+
+def touched(ranges: Ranges, sizes: npt.NDArray[Any], query: Sequence[Comparison]) -> Touched:
+    """The files that no condition of the query rules out."""
+    read = surviving(ranges, query)
+    return Touched(files=int(read.sum()), bytes=int(sizes[read].sum()))
+
+
+def surviving(ranges: Ranges, query: Sequence[Comparison]) -> Mask:
+    """Which files may hold a row for which all conditions hold; those on columns that were not read rule nothing out."""
+    read = np.ones(len(ranges), dtype=np.bool_)
+    places = {column.name: i for i, column in enumerate(ranges.columns)}
+    for condition in query:
+        if condition.column in places:
+            read &= _matching(ranges, places[condition.column], condition)
+    return read
+
+
+def _matching(ranges: Ranges, i: int, condition: Comparison) -> Mask:
+    lower, upper = 2 * ranges.lower[:, i], 2 * ranges.upper[:, i]
+    matching = np.zeros(len(ranges), dtype=np.bool_)
+    for first, last in _asked(condition, [ranges.locate(i, serialized(ranges.columns[i], v)) for v in condition.values]):
+        matching |= (lower <= last) & (first <= upper)
+    return matching
+
+
+def _asked(condition: Comparison, at: list[int]) -> list[tuple[float, float]]:
+    """The ranges that the condition asks for, both ends included; bounds are even numbers, so a strict end moves by one."""
+    if condition.operator is Operator.IN:
+        return [(place, place) for place in at]
+    if len(at) != (2 if condition.operator is Operator.BETWEEN else 1):
+        raise BadRequestError(f"Cannot compare {condition.column}: {condition.operator} does not take {len(at)} values")
+    return [
+        {
+            Operator.EQUAL: (at[0], at[0]),
+            Operator.LESS: (-np.inf, at[0] - 1),
+            Operator.AT_MOST: (-np.inf, at[0]),
+            Operator.MORE: (at[0] + 1, np.inf),
+            Operator.AT_LEAST: (at[0], np.inf),
+            Operator.BETWEEN: (at[0], at[-1]),
+        }[condition.operator]
+    ]
+
+
+def serialized(column: Column, value: Any) -> bytes:
+    """A value as Iceberg's bytes for this column; dates, times, decimals and UUIDs may be text."""
+    try:
+        return _serialized(column.type, value)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise BadRequestError(f"Cannot compare {column.name} with {value!r}: not a value of type {column.type}") from error
+
+
+def _serialized(kind: str, value: Any) -> bytes:
+    if kind in {"int", "long"}:
+        if int(value) != value:
+            raise ValueError(value)
+        return to_bytes("long", value)
+    if kind in {"float", "double"}:
+        return to_bytes("double", float(value))
+    if kind == "date":
+        return to_bytes("long", (_parsed(date, value) - date(1970, 1, 1)).days)
+    if kind == "time":
+        at = _parsed(time, value)
+        return to_bytes("long", ((at.hour * 60 + at.minute) * 60 + at.second) * 10**6 + at.microsecond)
+    if kind.startswith("timestamp"):
+        at = _parsed(datetime, value)
+        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+        micros = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
+        return to_bytes("long", micros * 1000 if kind.endswith("_ns") else micros)
+    if kind.startswith("decimal"):
+        scale = int(kind.rstrip(")").rpartition(",")[2])
+        return to_bytes(kind, int(Decimal(str(value)).scaleb(scale)))
+    if kind == "uuid":
+        return (value if isinstance(value, UUID) else UUID(value)).bytes
+    if not isinstance(value, {"string": str, "boolean": bool}.get(kind, bytes)):
+        raise TypeError(value)
+    return to_bytes(kind, value)
+
+
+def _parsed(kind: Any, value: Any) -> Any:
+    return kind.fromisoformat(value) if isinstance(value, str) else value
+
+
+class ColumnClustering(Frozen):
+    """One clustering column: how many files lie over one of its values, and the share of the table's bytes that queries on it
+    alone read, for one value and for a hundredth of the rows; now, and predicted after a run."""
+
+    name: str
+    depth: float
+    point_read: float
+    point_read_after: float
+    range_read: float
+    range_read_after: float
+
+
+class Clustering(Frozen):
+    """How well a table follows its layout, and what a clustering run would do. Depth: the mean over rows, and the worst."""
+
+    layout: str
+    depth: float
+    worst_depth: float
+    depth_after: float
+    columns: tuple[ColumnClustering, ...]
+    run_files: int
+    run_bytes: int
+
+
+def assess_clustering(
+    files: FileColumns,
+    columns: Sequence[Column],
+    layout: Layout,
+    *,
+    max_depth: float,
+    target_bytes: int,
+    runs: npt.NDArray[Any] | None = None,
+) -> Clustering:
+    """Depth and skipping of the live data files, read with bounds; `columns` are the table's, `runs` as in `choose`."""
+    live = np.flatnonzero(files.column("content") == DATA)
+    sizes, rows, homes = (files.column(name)[live] for name in ("size_bytes", "records", "partition"))
+    ranges = Ranges.of(files, layout_columns(layout, columns)).take(live)
+    choices = choose(
+        ranges.coarsened([field.transform for field in layout.fields]),
+        sizes,
+        rows,
+        homes,
+        max_depth=max_depth,
+        target_bytes=target_bytes,
+        kind=layout.kind,
+        runs=None if runs is None else runs[live],
+    )
+    limits = Limits(layout.kind, len(ranges.columns), max_depth, target_bytes)
+    run = [(choice.files, limits.outcome(int(sizes[choice.files].sum()))) for choice in choices if len(choice.files)]
+    weights = np.bincount(homes, np.maximum(rows, 1))
+    shares = np.array([weights[choice.partition] for choice in choices]) / max(weights.sum(), 1)
+    depths = np.array([choice.before.columns for choice in choices]).reshape(len(choices), len(ranges.columns))
+    return Clustering(
+        layout=str(layout),
+        depth=float(shares @ [choice.before.mean for choice in choices]),
+        worst_depth=max((choice.before.worst for choice in choices), default=0.0),
+        depth_after=float(shares @ [choice.predicted.mean for choice in choices]),
+        columns=_by_column(ranges, sizes, rows, run, shares @ depths),
+        run_files=sum(len(group) for group, _ in run),
+        run_bytes=sum(int(sizes[group].sum()) for group, _ in run),
+    )
+
+
+def _by_column(
+    ranges: Ranges, sizes: npt.NDArray[Any], rows: npt.NDArray[Any], run: Sequence[Rewritten], depths: Sequence[float]
+) -> tuple[ColumnClustering, ...]:
+    if not len(ranges):
+        return ()
+    boxes = Boxes.of(ranges, np.arange(len(ranges)))
+    columns = zip(
+        ranges.columns,
+        depths,
+        *(_reads(ranges, boxes, sizes, rows, share, done) for share in (0.0, RANGE_SHARE) for done in ((), run)),
+        strict=True,
+    )
+    return tuple(
+        ColumnClustering(
+            name=column.name,
+            depth=float(depth),
+            point_read=point.bytes,
+            point_read_after=point_after.bytes,
+            range_read=wide.bytes,
+            range_read_after=wide_after.bytes,
+        )
+        for column, depth, point, point_after, wide, wide_after in columns
+    )
