@@ -20,7 +20,7 @@ from neve.cli.compact import DryRun, exit_code
 from neve.cli.iceberg_compact import MinSize, Partition, TargetSize, partitions_of, sizes
 from neve.cli.options import KnobCommand
 from neve.cli.output import JsonOutput
-from neve.cli.requests import Branch, Force, Kernel, Strategy, Tier, Where, request_of
+from neve.cli.requests import Branch, Force, Kernel, Tier, Where, request_of
 
 if TYPE_CHECKING:
     from neve.flow.plan import Request
@@ -36,7 +36,6 @@ def job(
     table: Table,
     tier: Tier = None,
     kernel: Kernel = None,
-    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
     partition: Partition = None,
     where: Where = None,
     branch: Branch = "main",

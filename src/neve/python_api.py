@@ -32,6 +32,7 @@ log = logging.getLogger("neve")
 
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
+KindWord = Literal["sort", "z-order", "hilbert"]
 VerifyWord = Literal["metadata", "content"]
 UpkeepWord = Literal["convert", "rewrite", "prune"]
 
@@ -134,6 +135,13 @@ class Table:
         with self._open() as neve:
             return neve.compact(self.name, request=self._request(), verify=self.proof, probe_query=self.probe)
 
+    def cluster(self, by: str | None = None, *, kind: KindWord | None = None, full: bool = False) -> RunRecord:
+        """Brings rows with the same values of these columns, such as `city, amount`, into the same files. The table keeps them:
+        later runs go on without naming them. Only files that overlap most are rewritten, unless it is to be `full`."""
+        request = (self.tier("full") if full else self)._request()
+        with self._open() as neve:
+            return neve.cluster(self.name, by, kind=kind, request=request, verify=self.proof, probe_query=self.probe)
+
     def deletes(self, operation: UpkeepWord, *, dry_run: bool = False) -> UpkeepRecord:
         """Keeps deletes few and cheap without rewriting data: of what was said, only the branch counts."""
         branch = {key: value for key, value in self.asked.items() if key == "branch"}
@@ -178,6 +186,7 @@ _WORDS = (
     "inspect",
     "plan",
     "compact",
+    "cluster",
     "deletes",
 )
 
@@ -239,6 +248,24 @@ def compact(
         "probe_query": probe_query,
     }
     return _said(table(name, **words), asked, partitions, force=force).compact()
+
+
+def cluster(
+    name: str,
+    by: str | None = None,
+    *,
+    kind: KindWord | None = None,
+    full: bool = False,
+    partitions: Sequence[str] = (),
+    where: str | None = None,
+    branch: str | None = None,
+    verify: VerifyWord | None = None,
+    probe_query: str | None = None,
+    **words: Any,
+) -> RunRecord:
+    """Clusters a table by these columns, or by those that it was clustered by before; `words` are those of `table`."""
+    asked = {"where": where, "branch": branch, "verify": verify, "probe_query": probe_query}
+    return _said(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
 
 
 def deletes(

@@ -84,11 +84,23 @@ def test_survives_a_trip_through_json() -> None:
         ({"row-group-min-size": "200 MB"}, "row-group-min-size"),
         ({"max-files": 4}, "max-files"),
         ({"min-input-files": 20_000}, "max-files"),
+        ({"hot-window": "40 days"}, "cold-after"),
     ],
 )
 def test_names_knobs_that_contradict_each_other(values: dict[str, object], first: str) -> None:
     (found,) = contradictions(Policy.model_validate(values), values)
     assert found.keys[0] == first
+
+
+@pytest.mark.parametrize(("text", "told"), [("a", "sort(a asc nulls-first)"), ("ZORDER(a, b)", "z-order(a, b)")])
+def test_a_layout_is_kept_in_one_spelling(text: str, told: str) -> None:
+    assert make_policy(cluster_by=text).cluster_by == told
+
+
+@pytest.mark.parametrize(("value", "message"), [("a, a", "names a column twice"), (7, "7 is not a layout; write columns")])
+def test_refuses_what_is_no_layout(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_policy(cluster_by=value)
 
 
 def test_a_default_that_does_not_fit_gives_way() -> None:

@@ -36,6 +36,14 @@ VALUES = {
     "row-group-min-size": "2 MB",
     "delete-ratio": "0.25",
     "snapshot-keep": "36 h",
+    "strategy": "adaptive",
+    "cluster-by": "z-order(city, amount)",
+    "cluster-depth": "6",
+    "hot-window": "2 h",
+    "cold-after": "90 days",
+    "reads-per-day": "12.5",
+    "payback": "7 days",
+    "scan-parallelism": "32",
 }
 
 

@@ -16,6 +16,7 @@ COMMANDS = [
     ("inspect",),
     ("plan",),
     ("compact",),
+    ("cluster",),
     ("deletes", "convert"),
     ("deletes", "rewrite"),
     ("deletes", "prune"),
@@ -44,7 +45,7 @@ def test_every_command_takes_the_shared_options(neve: Any, command: tuple[str, .
         assert f" --{option} " in text
 
 
-@pytest.mark.parametrize("command", ["inspect", "plan", "compact"])
+@pytest.mark.parametrize("command", ["inspect", "plan", "compact", "cluster"])
 def test_every_knob_of_the_policy_is_a_flag_with_its_reason(neve: Any, command: str) -> None:
     words = "".join(neve(command, "--help").stdout.replace("│", " ").split())
     for key, knob in knobs().items():
@@ -92,6 +93,7 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
         "inspect",
         "plan",
         "compact",
+        "cluster",
         "deletes",
         "work",
         "resume",

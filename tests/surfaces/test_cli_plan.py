@@ -13,6 +13,7 @@ import pytest
 from neve.cli.options import Shared
 from neve.cli.requests import KernelWord, TierWord, again
 from neve.core.plan_words import Kernel, Tier
+from neve.settings.environment import variable_name
 
 
 @pytest.fixture
@@ -105,6 +106,31 @@ def test_an_unknown_strategy_is_refused_with_those_that_there_are(neve: Any, war
     assert result.exit_code == 2
     assert "small-files" in result.stderr
     assert neve("plan", "db.floats", "--warehouse", str(warehouse), "--strategy", "small-files").exit_code == 0
+
+
+def test_the_strategy_and_its_verdicts_are_in_the_plan(planned: Any) -> None:
+    document = planned("--strategy", "adaptive", "--reads-per-day", "100000000")
+    assert document["policy"]["strategy"] == "adaptive"
+    [told] = document["preferred"]
+    assert told["score"] >= told["runner_up_score"] > 0
+    assert document["groups"][0]["reason"].startswith(f"{told['strategy']} is worth ")
+    assert document["gain_per_month"] > document["price"]["money"]
+
+
+def test_a_layout_that_was_asked_for_must_be_one_of_the_table(neve: Any, warehouse: Path) -> None:
+    result = neve("plan", "db.floats", "--warehouse", str(warehouse), "--cluster-by", "idd")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: Cannot lay local.db.floats out by idd: it has no such column of single values")
+
+
+def test_a_layout_that_the_table_has_outlived_is_left_aside(
+    neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable_name(("policy", "cluster-by")), "gone")
+    result = neve("plan", "db.floats", "--warehouse", str(warehouse), "--json")
+    assert result.exit_code == 0
+    assert "the layout is left aside: Cannot lay local.db.floats out by gone" in result.stderr
+    assert json.loads(result.stdout)["layout"] is None
 
 
 def test_the_text_shows_so_many_groups(neve: Any, warehouse: Path) -> None:

@@ -81,14 +81,26 @@ def test_a_dry_run_is_the_plan(kind: str, neve: Any, warehouse: Path, monkeypatc
     if kind == "variable":
         monkeypatch.setenv("CATALOG_URI", uri)
     named = [] if kind == "variable" else ["--catalog-uri", uri]
-    flags = ["--strategy", "small-files", "--target-size-mb", "64", "--min-size-mb", "32", "--partition", "country=d*"]
+    flags = ["--strategy", "time-series", "--target-size-mb", "64", "--min-size-mb", "32", "--partition", "country=d*"]
+    flags += ["--set", "policy.cold-after=20000 days"]
     result = run(*named, "--table", "db.v1", *flags, "--dry-run", "--json")
     assert result.exit_code == 0, result.output
-    spoken = ["--target-file-size", "64 MiB", "--min-file-size", "32 MiB", "--partition", "country=d*"]
+    spoken = [
+        "--strategy",
+        "time-series",
+        "--cold-after",
+        "20000 days",
+        "--target-file-size",
+        "64 MiB",
+        "--min-file-size",
+        "32 MiB",
+        "--partition",
+        "country=d*",
+    ]
     expected = neve("plan", "db.v1", "--warehouse", str(warehouse), *spoken, "--json")
     told, plan = json.loads(result.stdout), json.loads(expected.stdout)
     assert {**told, "planned_at_ms": 0} == {**plan, "planned_at_ms": 0}
-    assert told["policy"]["target_file_size_bytes"] == 64 * MIB
+    assert (told["policy"]["target_file_size_bytes"], told["policy"]["strategy"]) == (64 * MIB, "time-series")
     assert told["input_files"] > 0
 
 

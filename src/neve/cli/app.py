@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from neve.cli import config, deletes, runs, state
+from neve.cli.cluster import cluster
 from neve.cli.command import CONTEXT, examples
 from neve.cli.compact import compact
 from neve.cli.demo import demo
@@ -121,6 +122,15 @@ app.command(
         "neve compact db.events --force --json | jq .stats",
     ),
 )(compact)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        'neve cluster db.events --by "city, amount" --dry-run',
+        'neve cluster db.events --by "city, amount"',
+        "neve cluster db.events",
+        "neve cluster db.events --by ts --kind sort --full",
+    ),
+)(cluster)
 app.add_typer(deletes.app, name="deletes")
 app.add_typer(runs.app, name="runs")
 app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)

@@ -16,7 +16,6 @@ from neve.cli.requests import (
     Kernel,
     Partitions,
     ProbeQuery,
-    Strategy,
     TableName,
     Tier,
     Verify,
@@ -40,7 +39,6 @@ def compact(
     table: TableName,
     tier: Tier = None,
     kernel: Kernel = None,
-    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
     partition: Partitions = None,
     where: Where = None,
     branch: Branch = "main",

@@ -17,7 +17,7 @@ from neve.cli.call import Call
 from neve.cli.command import command, examples
 from neve.cli.compact import DryRun, exit_code
 from neve.cli.options import Shared
-from neve.cli.requests import Strategy, request_of
+from neve.cli.requests import request_of
 from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ Partition = Annotated[
         show_default=False,
         help="Only these partitions: 'day=2025-01-*', or Spark SQL such as \"day = DATE '2025-01-17'\"; repeatable.",
     ),
+]
+Strategy = Annotated[
+    str | None,
+    typer.Option("--strategy", metavar="NAME", show_default=False, help="What is worth rewriting, such as adaptive."),
 ]
 TargetSize = Annotated[
     int | None, typer.Option("--target-size-mb", min=1, metavar="N", show_default=False, help="The size of a good file.")
@@ -122,7 +126,7 @@ def iceberg_compact(
     call: Call,
     catalog_uri: CatalogUri,
     table: Table,
-    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
+    strategy: Strategy = None,
     partition: Partition = None,
     target_size_mb: TargetSize = None,
     min_size_mb: MinSize = None,
@@ -135,7 +139,8 @@ def iceberg_compact(
     shared, parts = call.shared, table.split(".")
     name = shared.catalog or (parts[0] if len(parts) > 2 else "local")
     found = catalog_of(catalog_uri, name=name, warehouse=shared.warehouse)
-    call.shared = _settled(shared, found, sizes(target_size_mb, min_size_mb))
+    said = [f"policy.strategy={strategy}"] if strategy is not None else []
+    call.shared = _settled(shared, found, [*said, *sizes(target_size_mb, min_size_mb)])
     patterns, where = partitions_of(partition)
     request = request_of(None, None, patterns, where=where, branch="main", force=False)
     _run(call, table if len(parts) > 1 else f"default.{table}", found, catalog_uri, request, dry_run=dry_run)

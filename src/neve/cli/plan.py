@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.requests import Branch, Force, GroupsShown, Kernel, Partitions, Strategy, TableName, Tier, Where, request_of
+from neve.cli.requests import Branch, Force, GroupsShown, Kernel, Partitions, TableName, Tier, Where, request_of
 
 
 @command
@@ -13,7 +13,6 @@ def plan(
     table: TableName,
     tier: Tier = None,
     kernel: Kernel = None,
-    strategy: Strategy = "small-files",  # noqa: ARG001 - there is one so far, and the parser refuses others
     partition: Partitions = None,
     where: Where = None,
     branch: Branch = "main",

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from neve.cli.options import Shared
     from neve.flow.plan import Request
 
-# The words of `core.plan_words`; spelled out, since loading them would slow every help. A test compares them.
+# The words of `core.plan_words` and `core.layout`; spelled out, since loading them would slow every help. A test compares them.
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
-StrategyWord = Literal["small-files"]
+KindWord = Literal["sort", "z-order", "hilbert"]
 VerifyWord = Literal["metadata", "content"]
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help=r"\[catalog.]namespace.table, such as db.events.")]
@@ -28,7 +28,6 @@ Kernel = Annotated[
         "--kernel", show_default=False, help="How to rewrite, where more than one way is right; the cheapest unless given."
     ),
 ]
-Strategy = Annotated[StrategyWord, typer.Option("--strategy", help="Which files are worth rewriting.")]
 Partitions = Annotated[
     list[str] | None,
     typer.Option(

@@ -52,7 +52,7 @@ class Neve:
     def __init__(self, loaded: Loaded, place: Place, *, clock: Clock, resources: ExitStack) -> None:
         self._place, self._resources = place, resources
         self._looking = Looking(place, loaded, clock)
-        self._rewriting = Rewriting(place, self._looking, clock)
+        self._rewriting = Rewriting(place, loaded, self._looking, clock)
         self._upkeep = DeleteUpkeep(place, self._looking, clock)
 
     @classmethod
@@ -120,6 +120,33 @@ class Neve:
     ) -> RunRecord:
         """Plans and carries out a compaction; the table reads the same rows at every moment."""
         return self._rewriting.compact(table, request, verify=verify, probe_query=probe_query, progress=progress)
+
+    def cluster_plan(
+        self,
+        table: str,
+        by: str | None = None,
+        *,
+        kind: str | None = None,
+        request: Request,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """What `cluster` would do. Reads metadata only, and stores nothing."""
+        return self._rewriting.cluster_plan(table, by, kind, request, progress)
+
+    def cluster(
+        self,
+        table: str,
+        by: str | None = None,
+        *,
+        kind: str | None = None,
+        request: Request,
+        verify: str = "metadata",
+        probe_query: str | None = None,
+        progress: Progress | None = None,
+    ) -> RunRecord:
+        """Rewrites files that overlap most, in the order of these columns; the table keeps them, and they are its own unless
+        given."""
+        return self._rewriting.cluster(table, by, kind, request, verify=verify, probe_query=probe_query, progress=progress)
 
     def work_orders(self, plan: Plan) -> list[WorkOrder]:
         """The plan as orders that can be carried out anywhere, by `execute` or by `neve work`, and then committed."""

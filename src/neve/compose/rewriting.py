@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from neve.compose.looking import Looking
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from neve.core.advice import Advice
     from neve.core.cost import Rates
     from neve.core.journal import JournaledRun
+    from neve.core.layout import Layout
     from neve.core.model import PartitionSpec, TableState
     from neve.core.plan import Plan
+    from neve.core.policy import Policy
     from neve.core.record import RunRecord
     from neve.core.statistics import Condition
     from neve.core.upkeep import UpkeepRecord
@@ -30,33 +32,57 @@ if TYPE_CHECKING:
     from neve.flow.rollback import RolledBack
     from neve.flow.tools import Tools
     from neve.ports import Clock, ContentVerifier, Progress, TableReader, TableWriter
-    from neve.settings import CostSettings
+    from neve.settings import CostSettings, Loaded
     from neve.state import StateStore
     from neve.state.rows import Run
 
 
 log = logging.getLogger(__name__)
 
+Knobs = Mapping[str, Any]
+"""Fields of the policy by name."""
+
 
 class Rewriting:
     """Calls the flow that changes tables."""
 
-    def __init__(self, place: Place, looking: Looking, clock: Clock) -> None:
-        self._place, self._looking, self._clock = place, looking, clock
+    def __init__(self, place: Place, loaded: Loaded, looking: Looking, clock: Clock) -> None:
+        self._place, self._loaded, self._looking, self._clock = place, loaded, looking, clock
 
-    def plan(self, table: str, request: Request | None, progress: Progress | None) -> tuple[TableState, Plan]:
-        """What a run would do, and the state that it was planned from."""
+    def plan(
+        self, table: str, request: Request | None, progress: Progress | None, knobs: Knobs | None = None
+    ) -> tuple[TableState, Plan]:
+        """What a run would do, and the state that it was planned from; `knobs` override the policy, by the fields' names."""
         from neve.flow import inspect, plan
 
         request = replace(request or plan.Request(), rates=_rates(self._place.settings.cost))
         reader = self._looking.reader(table, request.branch)
-        state = inspect.read(reader, Depth.FILES, progress)
-        policy, memory = self._looking.policy(state), self._looking.memory(state)
+        state = inspect.read(reader, Depth.MANIFESTS)
+        policy, memory = self._policy(state, knobs or {}), self._looking.memory(state)
+        files = reader.files(state.manifests or (), progress, bounds=plan.bounds_wanted(state, policy))
+        state = state.model_copy(update={"files": files})
         if request.where is not None:
             request = replace(request, paths=self._chosen(state, request.where))
         footers = self._footers(reader, state, memory.row_groups)
         now = self._clock.now_ms()
         return state, plan.plan(state, policy, now_ms=now, memory=memory, footers=footers, request=request)
+
+    def _policy(self, state: TableState, knobs: Knobs) -> Policy:
+        """The table's, in which a layout that names no column of the table counts only if it was asked for in this very call:
+        elsewhere it may have been right when it was written down, and files can be merged without it."""
+        from neve.flow.inspect import layout_of
+        from neve.settings.origins import OriginKind
+
+        told, origins = self._loaded.policy(state.properties)
+        policy = told.model_copy(update=knobs)
+        try:
+            layout_of(state, policy)
+        except BadRequestError as error:
+            if "strategy" in knobs or origins["cluster-by"].kind is OriginKind.FLAG:
+                raise
+            log.warning("the layout is left aside: %s", error)
+            return policy.model_copy(update={"cluster_by": None})
+        return policy
 
     def advise(self, table: str, every: int | None) -> Advice:
         """Whether a compaction is worth it: the files are looked at only after every so many commits, else one catalog call."""
@@ -72,8 +98,56 @@ class Rewriting:
         state, planned = self.plan(table, None, None)
         return advise(planned, self._looking.examine(state).small_files or 0)
 
+    def cluster_plan(self, table: str, by: str | None, kind: str | None, request: Request, progress: Progress | None) -> Plan:
+        """What `cluster` would do; nothing is stored."""
+        return self.plan(table, request, progress, self._clustering(table, asked_layout(by, kind)))[1]
+
+    def cluster(
+        self,
+        table: str,
+        by: str | None,
+        kind: str | None,
+        request: Request,
+        *,
+        verify: str,
+        probe_query: str | None,
+        progress: Progress | None,
+    ) -> RunRecord:
+        """Stores the layout in the table, so that any later run goes on with it, and carries a run of it out."""
+        from neve.core.layout import CLUSTER_BY
+        from neve.engines.spark.bridge import TableBridge
+
+        layout = asked_layout(by, kind)
+        knobs = self._clustering(table, layout)
+        state = self._looking.reader(table).state()
+        kept = state.properties.get(CLUSTER_BY)
+        if layout is not None and kept != str(layout):
+            self._place.check_commits(state.name)
+            if not TableBridge(self._place.spark, state.name).swap_property(CLUSTER_BY, kept, str(layout)):
+                message = f"Cannot keep the layout of {state.name}: somebody else has just changed it"
+                raise BadRequestError(message, hint="Look at the table property neve.cluster-by, and try again.")
+        return self.compact(table, request, verify=verify, probe_query=probe_query, progress=progress, knobs=knobs)
+
+    def _clustering(self, table: str, by: Layout | None) -> Knobs:
+        """The knobs of a clustering run. Raises BadRequestError where there is no layout, or none that the table can have."""
+        from neve.flow.inspect import layout_of
+
+        knobs: Knobs = {"strategy": "dimensional"} | ({"cluster_by": str(by)} if by is not None else {})
+        state = self._looking.reader(table).state()
+        if layout_of(state, self._looking.policy(state).model_copy(update=knobs)) is None:
+            hint = 'Name the columns that queries look for, such as --by "city, amount".'
+            raise BadRequestError(f"Cannot cluster {state.name}: it has neither neve.cluster-by nor a sort order", hint=hint)
+        return knobs
+
     def compact(
-        self, table: str, request: Request | None, *, verify: str, probe_query: str | None, progress: Progress | None
+        self,
+        table: str,
+        request: Request | None,
+        *,
+        verify: str,
+        probe_query: str | None,
+        progress: Progress | None,
+        knobs: Knobs | None = None,
     ) -> RunRecord:
         """Plans and carries out a compaction."""
         from neve.core.statistics import Condition
@@ -82,7 +156,7 @@ class Rewriting:
 
         if probe_query is not None:
             require_query(probe_query)
-        state, planned = self.plan(table, request, progress)
+        state, planned = self.plan(table, request, progress, knobs)
         before = Condition.of(self._looking.examine(state))
         if not len(planned.groups):
             return run.nothing_to_do(planned, clock=self._clock).between(before, before)
@@ -256,6 +330,21 @@ class Rewriting:
         if record.incident is not None:
             raise CommitIncidentError(record.incident)
         return record
+
+
+def asked_layout(by: str | None, kind: str | None) -> Layout | None:
+    """The layout that was asked for, None for the table's own. Raises BadRequestError for what is none."""
+    from neve.core.layout import Layout
+
+    if by is None and kind is not None:
+        raise BadRequestError(f"Cannot cluster by {kind}: no columns were given", hint='Add them, such as --by "city, amount".')
+    if by is None:
+        return None
+    try:
+        return Layout.parse(f"{kind}({by})" if kind is not None else by)
+    except ValueError as error:
+        hint = 'Write columns, such as --by "city, amount"; --kind says how they are ordered.'
+        raise BadRequestError(f"Cannot cluster by {by!r}: {error}", hint=hint) from None
 
 
 def _rates(cost: CostSettings) -> Rates:

@@ -4,7 +4,13 @@
     requests     = inputs x reads per file + outputs x writes per file
     money        = core seconds x price of a core second + requests by kind
 
-The table comes from the settings (`cost`); measured runs will refine it later. Called by `flow.plan`; pure.
+and what one scan takes, by which gains are reckoned:
+
+    core seconds = files opened x seconds to open one + bytes / throughput of a scan, a fifth more where deletes are applied
+    requests     = files opened + row groups
+
+The table comes from the settings (`cost`); measured runs will refine it later. Called by `flow.plan` and `core.strategies`;
+pure.
 """
 
 from __future__ import annotations
@@ -39,6 +45,8 @@ class Rates(Frozen):
     arrow_kernel: Throughput = Throughput(bytes_per_second=40 * MIB, seconds_per_file=0.002)
     spark_kernel: Throughput = Throughput(bytes_per_second=12 * MIB, seconds_per_file=0.004)
     group_seconds: float = 0.05
+    scan_bytes_per_second: float = 100 * MIB
+    open_seconds: float = 0.02
     core_hour: float = 0.05
     thousand_reads: float = 0.0004
     thousand_writes: float = 0.005
@@ -46,6 +54,33 @@ class Rates(Frozen):
     def of(self, kernel: Kernel) -> Throughput:
         """The throughput of a kernel."""
         return {Kernel.COPY: self.copy_kernel, Kernel.ARROW: self.arrow_kernel, Kernel.SPARK: self.spark_kernel}[kernel]
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What one scan of a partition reads, a row for each partition. Deletes are files too; `slowed_bytes` are those of data
+    files to which deletes apply."""
+
+    files: Column
+    row_groups: Column
+    deletes: Column
+    bytes: Column
+    slowed_bytes: Column
+
+    def money(self, rates: Rates) -> Column:
+        """What the scan costs."""
+        opened = self.files + self.deletes
+        seconds = opened * rates.open_seconds + (self.bytes + self.slowed_bytes / 5) / rates.scan_bytes_per_second
+        requests = opened + self.row_groups + self.deletes
+        cost: Column = seconds * rates.core_hour / 3600 + requests / 1000 * rates.thousand_reads
+        return cost
+
+
+def scan_seconds(files: Column, size: Column, parallelism: int, rates: Rates) -> Column:
+    """How long a scan by so many tasks takes, each of which reads whole files."""
+    tasks = np.minimum(np.maximum(files, 1), parallelism)
+    taken: Column = np.ceil(files / tasks) * rates.open_seconds + size / (tasks * rates.scan_bytes_per_second)
+    return taken
 
 
 @dataclass(frozen=True, eq=False)

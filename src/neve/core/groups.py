@@ -21,7 +21,29 @@ from neve.core.plan_words import Group, Kernel, Price, Tier
 Column = npt.NDArray[Any]
 
 TIERS, KERNELS = tuple(Tier), tuple(Kernel)
-_COLUMNS = ("partition", "tier", "kernel", "kernel_reason", "input_bytes", "input_rows", "outputs", "offsets", "files")
+_BY_GROUP = ("partition", "tier", "kernel", "kernel_reason", "ordered", "input_bytes", "input_rows", "outputs")
+_COLUMNS = (*_BY_GROUP, "offsets", "files")
+
+
+def gather(partition: Column, weights: Column, order: Column) -> Column:
+    """The group of each file whose rows are brought into one order, numbered from 0 over all partitions in their order.
+
+    A weight is the share of a group that a file may take up. One group for each partition, or evenly as many as it takes to
+    overload none (unless by a file that is most of one); files follow one another by `order`.
+    """
+    by = np.lexsort((order, partition))
+    weights, changes = weights[by], np.diff(partition[by], prepend=-1) != 0
+    starts, rank = np.flatnonzero(changes), np.cumsum(changes) - 1
+    if not len(starts):
+        return rank
+    totals, room = np.add.reduceat(weights, starts), 1 - np.maximum.reduceat(weights, starts)
+    cuts = np.where(totals <= 1, 1, np.ceil(totals / np.maximum(room, 0.5)))
+    before = np.cumsum(weights) - weights
+    inside = before - before[starts][rank] + weights / 2  # the middle of a file decides where it goes
+    local = np.minimum(inside * (cuts / totals)[rank], cuts[rank] - 1).astype(np.int64)
+    result = np.empty(len(by), dtype=np.int64)
+    result[by] = np.cumsum(changes | (np.diff(local, prepend=0) != 0)) - 1
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +57,7 @@ class Groups(Sequence[Group]):
     tier: Column
     kernel: Column
     kernel_reason: Column
+    ordered: Column
     input_bytes: Column
     input_rows: Column
     outputs: Column
@@ -73,6 +96,7 @@ class Groups(Sequence[Group]):
             input_bytes=int(self.input_bytes[i]),
             input_rows=int(self.input_rows[i]),
             outputs=int(self.outputs[i]),
+            ordered=bool(self.ordered[i]),
             price=self.prices.at(i),
         )
 
@@ -90,7 +114,7 @@ class Groups(Sequence[Group]):
         starts = np.repeat(self.offsets[:-1][rows], lengths)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         files = self.files[starts + np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)]
-        columns = {name: getattr(self, name)[rows] for name in _COLUMNS if name not in ("offsets", "files")}
+        columns = {name: getattr(self, name)[rows] for name in _BY_GROUP}
         return type(self)(
             self.partitions,
             self.reasons,
@@ -113,7 +137,8 @@ class Groups(Sequence[Group]):
         """The inverse of `to_json`."""
         if isinstance(value, cls):
             return value
-        columns = {name: np.array(value[name], dtype=np.int64) for name in _COLUMNS}
+        unordered = {"ordered": [0] * len(value["partition"])}  # as plans were before there were layouts
+        columns = {name: np.array((unordered | value)[name], dtype=np.int64) for name in _COLUMNS}
         partitions = tuple(Partition(spec_id, path) for spec_id, path in value["partitions"])
         prices = Prices.from_json(value["prices"])
         return cls(partitions, tuple(value["reasons"]), tuple(value["kernel_reasons"]), **columns, prices=prices)

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import Policy
-from neve.core.units import KIB
+from neve.core.units import KIB, MIB
 
 Column = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class GroupTraits:
-    """What the choice looks at, one row per group; row groups are 0 where they are not known of every file."""
+    """What the choice looks at, one row per group; row groups are 0 where they are not known of every file. `ordered` groups
+    follow the plan's layout, those with `inputs_sorted` do so file by file already."""
 
     tier: Column
     all_parquet: Column
@@ -30,18 +31,23 @@ class GroupTraits:
     files: Column
     bytes: Column
     row_groups: Column
+    ordered: Column
+    inputs_sorted: Column
     columns: int
-    format_version: int
-    table_is_sorted: bool
 
 
 MIN_CHUNK_BYTES = 32 * KIB
 MAX_CHUNKS = 20_000
 """Measured: 250 files of 200 columns copied into one read 15 times slower than re-encoded."""
 
+SORT_IN_TASK_BYTES = 512 * MIB
+"""Some 20 seconds of one core; beyond this it is better to share the work among many than to save Spark's shuffle."""
+
 _RULES = (
     (Kernel.SPARK, "not every file is Parquet"),
-    (Kernel.SPARK, "the table has a sort order to keep"),
+    (Kernel.ARROW, "its files are sorted already, and are merged"),
+    (Kernel.SPARK, "so large that many tasks bring it into order"),
+    (Kernel.ARROW, "small enough to be brought into order in one task"),
     (Kernel.ARROW, "deletes may apply to its files"),
     (Kernel.ARROW, "files are cut, not only joined"),
     (Kernel.ARROW, "column chunks would be too small or too many to read well"),
@@ -49,9 +55,9 @@ _RULES = (
     (Kernel.COPY, "row groups are large enough to keep"),
     (Kernel.ARROW, "row groups are too small to keep, or unknown"),
 )
-_OPEN_FROM = 3
-"""Rules before this one say what is right, those after it what is cheap: a pinned kernel overrules only the latter, unless it
-is `spark`, which is always right."""
+_SHARED, _OPEN_FROM = 2, 5
+"""Rules before the latter say what is right, those after it what is cheap: a pinned kernel overrules only these, unless it is
+`spark`, which is always right, or `arrow` where the order of many rows is shared out."""
 
 REASONS = (*(reason for _, reason in _RULES), "asked for")
 
@@ -62,7 +68,9 @@ def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = 
     chunks = np.maximum(groups.row_groups, groups.files) * groups.columns
     conditions = [
         ~groups.all_parquet,
-        everywhere & groups.table_is_sorted,
+        groups.ordered & groups.inputs_sorted,
+        groups.ordered & (groups.bytes > SORT_IN_TASK_BYTES),
+        groups.ordered,
         groups.has_deletes,
         groups.splits,
         (chunks > MAX_CHUNKS) | (groups.bytes < MIN_CHUNK_BYTES * chunks),
@@ -73,7 +81,7 @@ def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = 
     reason = np.argmax(np.array(conditions), axis=0) if len(groups.tier) else np.zeros(0, dtype=np.int64)
     kernel = np.array([list(Kernel).index(name) for name, _ in _RULES])[reason]
     if pinned is not None:
-        fixed = (reason < _OPEN_FROM) & (pinned is not Kernel.SPARK)
+        fixed = (reason < _OPEN_FROM) & (pinned is not Kernel.SPARK) & ~((reason == _SHARED) & (pinned is Kernel.ARROW))
         kernel = np.where(fixed, kernel, list(Kernel).index(pinned))
         reason = np.where(fixed, reason, len(_RULES))
     return kernel, reason

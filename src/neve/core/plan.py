@@ -12,6 +12,7 @@ from pydantic import Field
 
 from neve.core.files import FileColumns
 from neve.core.groups import Groups
+from neve.core.layout import Layout
 from neve.core.model import MAIN, Frozen, TableName
 from neve.core.plan_words import Group, Price
 from neve.core.policy import Policy
@@ -27,6 +28,17 @@ class Skipped(Frozen):
     files: int
     code: str
     reason: str
+
+
+class Preferred(Frozen):
+    """What `adaptive` chose for a partition, and what it would have chosen else; scores are money, as `Score.net` has it."""
+
+    partition: str
+    spec_id: int
+    strategy: str
+    score: float
+    runner_up: str | None = None
+    runner_up_score: float | None = None
 
 
 class Plan(Frozen):
@@ -45,6 +57,11 @@ class Plan(Frozen):
     sort_order_id: int
     planned_at_ms: int
     policy: Policy
+    layout: Layout | None = None
+    """The order of rows in the outputs of groups that are `ordered`."""
+    gain_per_month: float = 0.0
+    """What readers save in a month, by prediction, in the currency of the price table; of partitions that have groups."""
+    preferred: tuple[Preferred, ...] = ()
     groups: Annotated[Groups, Field(repr=False)]
     skipped: tuple[Skipped, ...]
     empty_reason: str | None

@@ -43,7 +43,7 @@ class Price(Frozen):
 
 
 class Group(Frozen):
-    """Files of one partition and spec that are rewritten together, and become `outputs` files."""
+    """Files of one partition and spec that become `outputs` files together, `ordered` by the plan's layout or not."""
 
     group_id: int
     partition: str
@@ -56,4 +56,5 @@ class Group(Frozen):
     input_bytes: int
     input_rows: int
     outputs: int
+    ordered: bool = False
     price: Price

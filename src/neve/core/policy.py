@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -45,7 +46,31 @@ def parse_codec(value: object) -> str:
     return name
 
 
+STRATEGIES = ("small-files", "delete-files", "time-series", "dimensional", "cost-optimized", "adaptive")
+"""The modules of `core.strategies` by their names; spelled here, since loading them would slow every help."""
+
+
+def parse_strategy(value: object) -> str:
+    """The name of a strategy; ValueError names the nearest one."""
+    if isinstance(value, str) and value in STRATEGIES:
+        return value
+    close = get_close_matches(str(value).lower(), STRATEGIES, n=1)
+    advice = f", did you mean {close[0]}?" if close else ""
+    raise ValueError(f"there is no strategy {value!r}{advice}; write one of {', '.join(STRATEGIES)}")
+
+
+def parse_layout(value: object) -> str:
+    """A layout as `core.layout` spells it, so that equal ones are equal texts."""
+    from neve.core.layout import Layout  # it brings Arrow along, which help does not need
+
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a layout; write columns, such as city, amount")
+    return str(Layout.parse(value))
+
+
 Codec = Annotated[str, BeforeValidator(parse_codec)]
+LayoutText = Annotated[str, BeforeValidator(parse_layout)]
+StrategyName = Annotated[str, BeforeValidator(parse_strategy)]
 PresetName = Annotated[str, BeforeValidator(parse_preset)]
 
 
@@ -228,6 +253,65 @@ class Policy(BaseModel):
         properties=("history.expire.max-snapshot-age-ms",),
         gt=0,
     )
+    strategy: StrategyName = knob(
+        "small-files",
+        "strategy",
+        unit="name",
+        why="What is worth rewriting: small files, deletes, partitions by age, clustering, the best gain for the money, or the "
+        "best of these for each partition (adaptive).",
+    )
+    cluster_by: LayoutText | None = knob(
+        None,
+        "cluster-by",
+        unit="name",
+        why="The columns that rows are laid out by, such as city, amount, or z-order(city, amount), or sort(city desc).",
+        unset="the table's sort order, if it has one",
+    )
+    cluster_depth: float = knob(
+        4.0,
+        "cluster-depth",
+        unit="count",
+        why="As many files may hold the same values of the layout's columns before they are clustered again; fewer skip more "
+        "and are rewritten more often.",
+        ge=1,
+    )
+    hot_window_seconds: Seconds = knob(
+        6 * 3600,
+        "hot-window",
+        unit="duration",
+        why="A partition is hot until its writes, and its own time where it has one, are this long past: time-series only "
+        "merges its fragments.",
+        gt=0,
+    )
+    cold_after_seconds: Seconds = knob(
+        30 * 86400,
+        "cold-after",
+        unit="duration",
+        why="A partition whose writes and own time are this long past is cold: time-series leaves it alone.",
+        gt=0,
+    )
+    reads_per_day: float = knob(
+        100.0,
+        "reads-per-day",
+        unit="count",
+        why="How often the table is read in a day, as far as anybody knows; what a rewrite gains is reckoned by it.",
+        ge=0,
+    )
+    payback_seconds: Seconds = knob(
+        30 * 86400,
+        "payback",
+        unit="duration",
+        why="A rewrite has to gain its own price back within this, by prediction; else cost-optimized and adaptive leave it.",
+        gt=0,
+    )
+    scan_parallelism: int | None = knob(
+        None,
+        "scan-parallelism",
+        unit="count",
+        why="Tasks that are to read a partition at a time; a merge is declined if a scan by them would take longer after it.",
+        unset="any number of files will do",
+        ge=1,
+    )
     preset: PresetName | None = knob(
         None,
         "preset",
@@ -289,6 +373,11 @@ def contradictions(policy: Policy, explicit: Collection[str]) -> tuple[Contradic
             ("max-files", "min-input-files"),
             bool({"max-files", "min-input-files"} & set(explicit)) and policy.max_files < policy.min_input_files,
             "must not be below min-input-files, or nothing can ever be merged",
+        ),
+        (
+            ("cold-after", "hot-window"),
+            bool({"cold-after", "hot-window"} & set(explicit)) and policy.cold_after_seconds <= policy.hot_window_seconds,
+            "must be above hot-window, or no partition is ever compacted properly",
         ),
     )
     return tuple(Contradiction(keys, reason) for keys, broken, reason in rules if broken)

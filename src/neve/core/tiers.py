@@ -2,7 +2,7 @@
 
 full: by interval, off unless set. major: deletes or hidden rows reach the limit, there are small files to merge, or row groups
 to re-encode, which can wait. minor: more fragments than the trigger, or fewer once the interval has passed. Called by
-`flow.plan`; pure.
+`core.strategies`; pure.
 """
 
 from __future__ import annotations
@@ -41,23 +41,28 @@ def choose_tier(traits: Traits, policy: Policy) -> Choice:
     since = traits.seconds_since_compaction
     if policy.full_interval_seconds is not None and (since is None or since >= policy.full_interval_seconds):
         return Choice(Tier.FULL, f"{_age(since)}, the full tier is due every {format_seconds(policy.full_interval_seconds)}")
-    if reason := _major_reason(traits, policy):
+    if reason := major_reason(traits, policy):
         return Choice(Tier.MAJOR, reason)
+    return choose_minor(traits, policy) or Choice(None, "no trigger of any tier is reached")
+
+
+def choose_minor(traits: Traits, policy: Policy) -> Choice | None:
+    """The minor tier, if there are fragments enough, or some and the interval has passed."""
+    since = traits.seconds_since_compaction
     if traits.fragments > policy.minor_file_count:
         return Choice(Tier.MINOR, f"{counted(traits.fragments, 'file')} below {format_bytes(policy.fragment_bytes)}")
     if traits.fragments >= 2 and (since is None or since >= policy.minor_interval_seconds):
         return Choice(
             Tier.MINOR, f"{counted(traits.fragments, 'file')} below {format_bytes(policy.fragment_bytes)}, {_age(since)}"
         )
-    return Choice(None, "no trigger of any tier is reached")
+    return None
 
 
-def _major_reason(traits: Traits, policy: Policy) -> str | None:
+def major_reason(traits: Traits, policy: Policy) -> str | None:
+    """Why the major tier is called for, None if it is not."""
     undersized = traits.small_files - traits.fragments
-    if traits.delete_ratio >= policy.delete_ratio_limit:
-        return f"{traits.delete_ratio:.2f} delete files per data file"
-    if traits.duplicate_ratio >= policy.delete_ratio_limit:
-        return f"deletes hide {traits.duplicate_ratio:.0%} of the rows"
+    if reason := deletes_reason(traits, policy):
+        return reason
     if traits.large_files:
         return f"{counted(traits.large_files, 'file')} above {format_bytes(policy.large_bytes or 0)}"
     if undersized and traits.small_files >= policy.min_input_files:
@@ -68,6 +73,15 @@ def _major_reason(traits: Traits, policy: Policy) -> str | None:
             f"{counted(traits.files_with_small_groups, 'file')} with row groups below "
             f"{format_bytes(policy.row_group_min_bytes)}"
         )
+    return None
+
+
+def deletes_reason(traits: Traits, policy: Policy) -> str | None:
+    """Why deletes are worth applying, None if they are not."""
+    if traits.delete_ratio >= policy.delete_ratio_limit:
+        return f"{traits.delete_ratio:.2f} delete files per data file"
+    if traits.duplicate_ratio >= policy.delete_ratio_limit:
+        return f"deletes hide {traits.duplicate_ratio:.0%} of the rows"
     return None
 
 

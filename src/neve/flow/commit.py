@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -26,6 +26,7 @@ from neve.core.conflicts import (
     lost_deletes,
     ours_to_drop,
 )
+from neve.core.layout import WRITTEN_IN
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.marker import Marker
 from neve.core.plan import Plan
@@ -237,7 +238,7 @@ class Committer:
                 added_deletes=sent.moved,
                 head=sent.head or 0,
                 sequence_number=self._plan.sequence_number if sent.keeps_number else None,
-                summary={RUN_ID: self._run_id, COMMIT_ID: commit_id},
+                summary={RUN_ID: self._run_id, COMMIT_ID: commit_id} | self._layout(sent.groups),
                 branch=self._branch,
             )
         except CommitConflictError as error:
@@ -248,6 +249,13 @@ class Committer:
             self.interrupted = True
             return False, "interrupted while the commit was under way"
         return False, "the commit answered, but is not to be found"
+
+    def _layout(self, groups: Iterable[WrittenGroup]) -> dict[str, str]:
+        """How all files of a commit are laid out, for later plans: these leave alone what was brought in order together."""
+        layout, ordered = self._plan.layout, self._plan.groups.ordered
+        if layout is None or not all(ordered[group.group_id] for group in groups):
+            return {}
+        return {WRITTEN_IN: str(layout)}
 
     def _live(self, head: int | None) -> Mapping[str, LiveFile]:
         if head == self._plan.snapshot_id:

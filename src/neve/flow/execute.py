@@ -55,9 +55,18 @@ def work_orders(
                 deletes=tuple(applied.values()),
                 key_fields=deletes.key_fields(applied.values()),
                 row_lineage=lineage,
+                layout=plan.layout if group.ordered else None,
+                inputs_sorted=_inputs_sorted(plan, group),
             )
         )
     return orders
+
+
+def _inputs_sorted(plan: Plan, group: Group) -> bool:
+    """Whether every input says that it has the layout's order; a kernel that merges them finds out whether that is so."""
+    if not group.ordered or plan.layout is None or plan.layout.order_id == 0:
+        return False
+    return bool((plan.files.column("sort_order_id")[list(group.files)] == plan.layout.order_id).all())
 
 
 class _Deletes:

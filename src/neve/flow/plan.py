@@ -1,7 +1,8 @@
 """plan: from a table's state and a policy to a list of groups, each with its reason, its kernel and its price. Pure.
 
-Called by `compose`; no IO, no clock. Every partition ends up either in groups or among the skipped with a named reason, and a
-plan without groups says why. After a run of the plan, planning again finds nothing (docs/strategy-contract.md).
+Called by `compose`; no IO, no clock. A strategy (`core.strategies`) proposes; the planner packs, prices and limits. Every
+partition ends up either in groups or among the skipped with a named reason, and a plan without groups says why. After a run
+of the plan, planning again finds nothing (docs/strategy-contract.md).
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.core.cost import Rates, predict
+from neve.core.clustering import layout_columns
+from neve.core.cost import Rates, predict, scan_seconds
 from neve.core.deletes import may_have_deletes, unpartitioned
 from neve.core.files import FileColumns
-from neve.core.groups import TIERS, Groups
+from neve.core.groups import TIERS, Groups, gather
 from neve.core.kernels import REASONS, GroupTraits, choose_kernels
 from neve.core.model import MAIN, TableState
 from neve.core.packing import bins_wanted, pack
-from neve.core.plan import Plan, Skipped
+from neve.core.plan import Plan, Preferred, Skipped
 from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import Policy
 from neve.core.ranking import NEVER, partition_columns
 from neve.core.row_groups import estimated, row_groups_by_file
-from neve.core.selection import LARGE, SMALL_GROUPS, Files, Mask, alone, candidates
-from neve.core.tiers import Choice, Traits, choose_tier
+from neve.core.selection import Files, Mask, alone
+from neve.core.strategies.known import KNOWN
+from neve.core.strategies.proposal import NOTHING, Proposal, joined
+from neve.core.strategies.scoring import score
+from neve.core.strategies.view import View
+from neve.core.tiers import Choice
 from neve.core.units import counted, format_bytes, format_seconds
-from neve.flow.inspect import Memory
+from neve.flow.inspect import Memory, layout_of
 
 Column = npt.NDArray[Any]
 
@@ -50,6 +56,14 @@ class Request:
     rates: Rates = field(default_factory=Rates)
 
 
+def bounds_wanted(state: TableState, policy: Policy) -> tuple[int, ...]:
+    """The columns whose bounds the policy's strategy looks at, by field id; `plan` does with less where they were not read."""
+    layout = layout_of(state, policy)
+    if layout is None or not KNOWN[policy.strategy].needs_ranges:
+        return ()
+    return tuple(column.field_id for column in layout_columns(layout, state.fields))
+
+
 def plan(
     state: TableState,
     policy: Policy,
@@ -62,7 +76,8 @@ def plan(
     """The plan for a state read at depth FILES; `footers` are row groups by path, from a sample."""
     files = state.files if state.files is not None else FileColumns.empty()
     request = request or Request()
-    groups, skipped = _Planner(state, files, policy, memory or Memory(), footers or {}, request, now_ms).run()
+    planner = _Planner(state, files, policy, memory or Memory(), footers or {}, request, now_ms)
+    groups, skipped = planner.run()
     named = np.zeros(len(files), dtype=bool)
     named[groups.files] = True
     chosen, place = np.flatnonzero(named), np.cumsum(named) - 1
@@ -79,6 +94,9 @@ def plan(
         sort_order_id=state.default_sort_order_id,
         planned_at_ms=now_ms,
         policy=policy,
+        layout=planner.view.layout,
+        gain_per_month=planner.gain(named),
+        preferred=tuple(planner.preferred(groups)),
         groups=replace(groups, files=place[groups.files]),
         skipped=tuple(skipped),
         empty_reason=None if len(groups) else _empty_reason(state, skipped),
@@ -112,74 +130,67 @@ class _Planner:
         row_groups, _ = row_groups_by_file(files, memory.row_groups, footers)
         deletes = may_have_deletes(files, unpartitioned_specs=unpartitioned(state.specs), ours=memory.row_groups)
         self.marked = Files(files, estimated(files, row_groups, footers), deletes)
-        self.scores = self.by_partition.scores(now_ms)
-        self._small_group_files = self._count(SMALL_GROUPS.marks(self.marked, policy) & self.marked.is_data)
-        self._large_files = self._count(LARGE.marks(self.marked, policy) & self.marked.is_data)
-        self._deleted_rows = self._count(np.where(self.marked.is_data, 0, files.column("records")))
+        layout = layout_of(state, policy)
+        self.view = View(state, self.marked, self.by_partition, policy, now_ms, layout, request.rates)
+        self.proposal = self._proposal()
 
     def run(self) -> tuple[Groups, list[Skipped]]:
-        """Choose a tier by partition, pack its candidates, keep what is worth a commit and within the run's limits."""
-        choices = [self._choose(i) for i in range(len(self.files.partitions))]
-        tiers = np.array([TIERS.index(c.tier) if c.tier else -1 for c in choices], dtype=np.int64)
-        bins = self._bins(np.flatnonzero(self._candidates(tiers)), choices, tiers)
+        """Pack the candidates by partition, keep what is worth a commit and within the run's limits."""
+        bins = self._bins(np.flatnonzero(self._candidates()))
         worth, left = self._worth(bins)
         kept, cut = self._limit(bins.take(self._neediest_first(bins, np.flatnonzero(worth))))
-        return kept, [*self._skipped(choices, kept, left, cut)]
+        return kept, [*self._skipped(kept, left, cut)]
 
-    def _count(self, weights: Column) -> Column:
-        counts: Column = np.bincount(self.files.column("partition"), weights=weights, minlength=len(self.files.partitions))
-        return counts
+    def gain(self, chosen: Mask) -> float:
+        """What readers save in a month if these files are rewritten."""
+        return float(score(self.view, replace(self.proposal, files=chosen)).gain.sum())
 
-    def _choose(self, partition: int) -> Choice:
-        columns, policy = self.by_partition, self.policy
-        if not columns.data_files[partition]:
-            return Choice(None, "no data files")
-        if not self._partition_asked_for(partition):
-            return Choice(None, "not asked for")
-        quiet = (self.now_ms - columns.last_write_ms[partition]) / 1000
-        if columns.last_write_ms[partition] != NEVER and quiet < policy.cool_down_seconds and not self.request.force:
-            return Choice(
-                None, f"written {format_seconds(quiet)} ago, cools down for {format_seconds(policy.cool_down_seconds)}"
-            )
-        if self.request.tier is not None:
-            return Choice(self.request.tier, "asked for")
-        choice = choose_tier(self._traits(partition), policy)
-        return Choice(Tier.MAJOR, "forced") if choice.tier is None and self.request.force else choice
+    def preferred(self, groups: Groups) -> Iterator[Preferred]:
+        """The strategy of each partition that has groups, where it was chosen among several."""
+        for i in np.unique(groups.partition).tolist() if self.proposal.verdicts else ():
+            if (told := self.proposal.verdicts[i]) is not None:
+                home = self.files.partitions[i]
+                yield Preferred(partition=home.path, spec_id=home.spec_id, **vars(told))
 
-    def _partition_asked_for(self, partition: int) -> bool:
-        path = self.files.partitions[partition].path
-        return not self.request.partitions or any(fnmatchcase(path, pattern) for pattern in self.request.partitions)
+    def _proposal(self) -> Proposal:
+        """What the strategy proposes, or the request instead of it, but for partitions that are left out."""
+        view, request = self.view, self.request
+        if request.tier is not None:
+            asked = Proposal.of(view, [Choice(request.tier, "asked for")] * len(view))
+        else:
+            asked = KNOWN[self.policy.strategy].propose(view)
+        forced = Proposal.of(view, [Choice(Tier.MAJOR if request.force else None, "forced")] * len(view))
+        which = np.where(asked.wanted | ~forced.wanted, 0, 1)
+        reasons = [(asked, forced)[number].reasons[i] for i, number in enumerate(which.tolist())]
+        for i, reason in self._left_out():
+            which[i], reasons[i] = NOTHING, reason
+        return replace(joined(view, [asked, forced], which, reasons), priority=asked.priority, verdicts=asked.verdicts)
 
-    def _traits(self, i: int) -> Traits:
-        columns = self.by_partition
-        compacted = int(columns.last_compaction_ms[i])
-        return Traits(
-            data_files=int(columns.data_files[i]),
-            fragments=int(columns.fragments[i]),
-            small_files=int(columns.small_files[i]),
-            files_with_small_groups=int(self._small_group_files[i]),
-            large_files=int(self._large_files[i]),
-            delete_ratio=float(columns.delete_ratio[i]),
-            duplicate_ratio=float(self._deleted_rows[i] / max(columns.rows[i], 1)),
-            seconds_since_compaction=None if compacted == NEVER else (self.now_ms - compacted) / 1000,
-        )
+    def _left_out(self) -> Iterator[tuple[int, str]]:
+        """Partitions that no strategy is to touch."""
+        columns, policy, request = self.by_partition, self.policy, self.request
+        quiet = (self.now_ms - columns.last_write_ms) / 1000
+        warm = (columns.last_write_ms != NEVER) & (quiet < policy.cool_down_seconds) & (not request.force)
+        for i, partition in enumerate(self.files.partitions):
+            if not columns.data_files[i]:
+                yield i, "no data files"
+            elif request.partitions and not any(fnmatchcase(partition.path, pattern) for pattern in request.partitions):
+                yield i, "not asked for"
+            elif warm[i]:
+                ago, wanted = format_seconds(quiet[i]), format_seconds(policy.cool_down_seconds)
+                yield i, f"written {ago} ago, cools down for {wanted}"
 
-    def _candidates(self, tiers: Column) -> Mask:
-        tier_of_file = tiers[self.files.column("partition")] if len(tiers) else np.zeros(0, dtype=np.int64)
-        wanted = np.zeros(len(self.files), dtype=bool)
-        for code, tier in enumerate(TIERS):
-            wanted |= (tier_of_file == code) & candidates(self.marked, tier, self.policy)
-        wanted &= self.files.column("size_bytes") <= self.policy.max_group_bytes
+    def _candidates(self) -> Mask:
+        wanted = self.proposal.files & (self.files.column("size_bytes") <= self.policy.max_group_bytes)
         if self.request.paths is not None:
             asked = pc.is_in(self.files.table.column("path"), value_set=pa.array(sorted(self.request.paths), pa.string()))
             wanted &= np.asarray(asked.to_numpy())
         return wanted
 
-    def _bins(self, rows: Column, choices: list[Choice], tiers: Column) -> Groups:
+    def _bins(self, rows: Column) -> Groups:
         """Every bin of candidates as a group, worth it or not."""
-        files, policy = self.files, self.policy
-        sizes = files.column("size_bytes")[rows]
-        numbers = pack(files.column("partition")[rows], sizes, self._written_order()[rows], policy.target_file_size_bytes)
+        files, policy, proposal = self.files, self.policy, self.proposal
+        numbers = self._numbers(rows)
         order = np.argsort(numbers, kind="stable")
         members, numbers = rows[order], numbers[order]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -194,7 +205,7 @@ class _Planner:
         outputs = bins_wanted(input_bytes, policy.target_file_size_bytes)
         groups_known = total(self.marked.row_groups > 0) == counts
         traits = GroupTraits(
-            tier=tiers[home] if len(home) else home,
+            tier=proposal.tier[home] if len(home) else home,
             all_parquet=total(files.is_parquet) == counts,
             has_deletes=total(self.marked.has_deletes) > 0,
             splits=counts < outputs,
@@ -202,18 +213,19 @@ class _Planner:
             columns=self.state.columns,
             bytes=input_bytes,
             row_groups=np.where(groups_known, total(np.maximum(self.marked.row_groups, 0)), 0),
-            format_version=self.state.format_version,
-            table_is_sorted=any(o.order_id == self.state.default_sort_order_id and o.fields for o in self.state.sort_orders),
+            ordered=proposal.ordered[home] if len(home) else home > 0,
+            inputs_sorted=total(self.view.in_order) == counts,
         )
         kernel, why = choose_kernels(traits, policy, self.request.kernel)
         return Groups(
             partitions=files.partitions,
-            reasons=tuple(choice.reason for choice in choices),
+            reasons=proposal.reasons,
             kernel_reasons=REASONS,
             partition=home,
             tier=traits.tier,
             kernel=kernel,
             kernel_reason=why,
+            ordered=traits.ordered.astype(np.int64),
             input_bytes=input_bytes,
             input_rows=total(files.column("records")),
             outputs=outputs,
@@ -222,6 +234,30 @@ class _Planner:
             files=members,
         )
 
+    def _numbers(self, rows: Column) -> Column:
+        """The bin of each candidate: files that are brought into order are together, others are cut to outputs."""
+        home, sizes, policy = self.files.column("partition")[rows], self.files.column("size_bytes")[rows], self.policy
+        written = self._written_order()[rows]
+        ordered = self.proposal.ordered[home] if len(rows) else home > 0
+        plain = ~ordered
+        numbers = np.empty(len(rows), dtype=np.int64)
+        numbers[plain] = pack(home[plain], sizes[plain], written[plain], policy.target_file_size_bytes)
+        if ordered.any():
+            limit = min(policy.max_group_bytes, policy.max_bytes or policy.max_group_bytes)  # a larger one would wait for ever
+            weights = np.maximum(sizes[ordered] / limit, 1 / policy.max_files)
+            most = int(numbers[plain].max(initial=-1)) + 1
+            numbers[ordered] = most + gather(home[ordered], weights, self._along(rows[ordered], written[ordered]))
+        return numbers
+
+    def _along(self, rows: Column, written: Column) -> Column:
+        """The rank of files that are brought into order: by where their values begin, if that is known, so that groups of one
+        partition overlap little."""
+        if self.view.ranges is None:
+            return written
+        rank = np.empty(len(rows), dtype=np.int64)
+        rank[np.lexsort((written, self.view.ranges.lower[rows, 0]))] = np.arange(len(rows))
+        return rank
+
     def _written_order(self) -> Column:
         """Files in the order in which they were written, names breaking ties, so that the input's order does not matter."""
         keys = [("sequence_number", "ascending"), ("path", "ascending")]
@@ -229,8 +265,8 @@ class _Planner:
         rank[pc.sort_indices(self.files.table, sort_keys=keys).to_numpy()] = np.arange(len(self.files))
         return rank
 
-    def _worth(self, bins: Groups) -> tuple[Mask, dict[int, str]]:
-        """Which bins are worth a commit, and by partition why the others are not.
+    def _worth(self, bins: Groups) -> tuple[Mask, dict[int, tuple[str, str]]]:
+        """Which bins are worth a commit, and by partition why the others are not, code and reason.
 
         A partition is judged as a whole: judged one by one, bins left over would be packed anew next time, and some of them
         found worth it then.
@@ -238,27 +274,48 @@ class _Planner:
         policy, counts = self.policy, np.diff(bins.offsets)
         number = np.repeat(np.arange(len(bins)), counts)
         by_itself = np.bincount(number, weights=alone(self.marked, policy)[bins.files], minlength=len(bins)) > 0
-        always = by_itself | (bins.tier == TIERS.index(Tier.FULL))
+        decided = self.proposal.decided[bins.partition] if len(bins) else by_itself
+        always = by_itself | (bins.tier == TIERS.index(Tier.FULL)) | (decided & (bins.ordered > 0))
         forced = np.full(len(bins), self.request.force)
         files, size = (
             np.bincount(bins.partition, weights=np.where(always, 0, column), minlength=len(bins.partitions))[bins.partition]
             for column in (counts, bins.input_bytes)
         )
-        enough = (files >= policy.min_input_files) | (4 * size >= 3 * policy.target_file_size_bytes) | forced
+        enough = (files >= policy.min_input_files) | (4 * size >= 3 * policy.target_file_size_bytes) | forced | decided
         conditions = {
             "one small file alone: nothing to merge it with": counts < 2,
             f"fewer small files than min-input-files ({policy.min_input_files})": ~enough,
             "fewer bytes than min-group-size": (size < policy.min_group_bytes) & ~forced,
         }
         worth: Mask = always | ~np.any(np.array(list(conditions.values())), axis=0)
-        left: dict[int, str] = {}
+        left: dict[int, tuple[str, str]] = {}
         for reason, applies in reversed(conditions.items()):
-            left |= dict.fromkeys(bins.partition[applies & ~always].tolist(), reason)
+            left |= dict.fromkeys(bins.partition[applies & ~always].tolist(), ("too-few", reason))
+        for i, reason in self._slower(bins, worth).items():
+            worth &= bins.partition != i
+            left[i] = "slower", reason
         return worth, left
+
+    def _slower(self, bins: Groups, worth: Mask) -> dict[int, str]:
+        """Partitions of which so few files would be left that a scan takes longer than before, with the reason."""
+        tasks = self.policy.scan_parallelism
+        if tasks is None or self.request.force or self.request.tier is not None:
+            return {}
+        before, size = self.by_partition.data_files, self.by_partition.bytes
+        fewer = np.bincount(
+            bins.partition, weights=worth * (np.diff(bins.offsets) - bins.outputs), minlength=len(bins.partitions)
+        )
+        now, then = (scan_seconds(files, size, tasks, self.request.rates) for files in (before, before - fewer))
+        return {
+            i: f"a scan by {tasks} tasks would take {format_seconds(then[i])}, not {format_seconds(now[i])}: "
+            f"{counted(int(before[i] - fewer[i]), 'file')} would be too few (scan-parallelism)"
+            for i in np.flatnonzero((fewer > 0) & (then > now)).tolist()
+        }
 
     def _neediest_first(self, bins: Groups, rows: Column) -> Column:
         home = bins.partition[rows]
-        ranked: Column = rows[np.lexsort((rows, home, -np.round(self.scores[home], 9)))]
+        needs = self.by_partition.scores(self.now_ms) if self.proposal.priority is None else self.proposal.priority
+        ranked: Column = rows[np.lexsort((rows, home, -np.round(needs[home], 9)))]
         return ranked
 
     def _limit(self, groups: Groups) -> tuple[Groups, dict[int, str]]:
@@ -288,7 +345,7 @@ class _Planner:
             return f"the run would cost more than {policy.max_cost:g} (max-cost)"
         return None
 
-    def _skipped(self, choices: list[Choice], kept: Groups, left: dict[int, str], cut: dict[int, str]) -> Iterator[Skipped]:
+    def _skipped(self, kept: Groups, left: dict[int, tuple[str, str]], cut: dict[int, str]) -> Iterator[Skipped]:
         done = set(np.unique(kept.partition).tolist())
         for i, partition in enumerate(self.files.partitions):
             count = int(self.by_partition.data_files[i])
@@ -297,9 +354,9 @@ class _Planner:
             if i in cut:
                 code, reason = "limit", cut[i]
             elif i in left:
-                code, reason = "too-few", left[i]
-            elif choices[i].tier is None:
-                code, reason = "no-trigger", choices[i].reason
+                code, reason = left[i]
+            elif self.proposal.tier[i] == NOTHING:
+                code, reason = "no-trigger", self.proposal.reasons[i]
             else:
-                code, reason = "good", f"no file is a candidate of the {choices[i].tier} tier"
+                code, reason = "good", f"no file is a candidate of the {TIERS[self.proposal.tier[i]]} tier"
             yield Skipped(partition=partition.path, spec_id=partition.spec_id, files=count, code=code, reason=reason)

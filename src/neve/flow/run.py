@@ -162,12 +162,11 @@ class _Run:
             if (group := self._verified(result)) is not None:
                 batch.append(group)
             if len(batch) >= BATCH_GROUPS or (batch and self._now_ms() - since_ms >= BATCH_MS):
-                self._commit(batch)
+                self._commit_by_layout(batch)
                 batch, since_ms = [], self._now_ms()
             if self.incident is not None:
                 break
-        if batch and self.incident is None:
-            self._commit(batch)
+        self._commit_by_layout(batch)
         record = record_of(
             self.plan,
             self.records,
@@ -273,6 +272,13 @@ class _Run:
             cpu_seconds=result.cpu_seconds,
             peak_memory_bytes=result.peak_memory_bytes,
         )
+
+    def _commit_by_layout(self, batch: Sequence[WrittenGroup]) -> None:
+        """Files in the plan's layout and others in commits of their own: a snapshot tells the layout of all of its files."""
+        for ordered in (False, True):
+            part = [group for group in batch if bool(self.plan.groups.ordered[group.group_id]) is ordered]
+            if part and self.incident is None:
+                self._commit(part)
 
     def _commit(self, batch: Sequence[WrittenGroup]) -> None:
         self._write_down()  # what is not known to be written must never be live

@@ -6,17 +6,24 @@ the same tasks and collects the new files from its coordinator, so that proof, c
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from neve.core.layout import Layout
 from neve.core.live import LiveFile
 from neve.core.plan_words import Kernel
+from neve.core.units import MIB
 from neve.core.work import Metrics, OutputFile, WorkOrder, WorkResult
 from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.sorting import Amount, Sorter
 from neve.engines.spark.staging import staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SPLIT_BYTES = 64 * MIB
+"""What a task reads of files that are shuffled; where they are not, a task reads what it writes."""
 
 
 class SparkKernel:
@@ -35,7 +42,7 @@ class SparkKernel:
             frame = self._frame(set_id, order)
             live_rows = frame.count()
             try:
-                self._write(frame.coalesce(_files(order)), set_id, order)
+                self._write(self._arranged(frame, order, live_rows), set_id, order)
                 files = self._bridge.describe(coordinator.fetchNewFiles(table, set_id))
             finally:
                 coordinator.clearRewrite(table, set_id)
@@ -46,7 +53,7 @@ class SparkKernel:
             inputs_digest=order.digest,
             kernel=Kernel.SPARK,
             refusals=refusals,
-            outputs=tuple(_output(LiveFile(file)) for file in files),
+            outputs=tuple(_output(LiveFile(file), order.layout) for file in files),
             rows_read=read,
             rows_dropped=read - live_rows,
             kept={},
@@ -56,24 +63,38 @@ class SparkKernel:
         )
 
     def _frame(self, set_id: str, order: WorkOrder) -> DataFrame:
-        total = sum(file.size_bytes for file in order.inputs)
+        split_bytes = _total(order) + 1 if order.layout is None else SPLIT_BYTES
         reader = self._spark.read.format("iceberg").option("scan-task-set-id", set_id)
-        return reader.option("split-size", str(total + 1)).option("file-open-cost", "0").load(set_id)
+        return reader.option("split-size", str(split_bytes)).option("file-open-cost", "0").load(set_id)
+
+    def _arranged(self, frame: DataFrame, order: WorkOrder, rows: int) -> DataFrame:
+        """As many partitions as there should be files, in the layout's order. Iceberg's reader makes more where specs or
+        deletes differ."""
+        if order.layout is None:
+            return frame.coalesce(max(1, round(_total(order) / order.write.target_bytes)))
+        size_bytes = _total(order) * rows // max(1, sum(file.records for file in order.inputs))
+        amount = Amount(rows, size_bytes, files=max(1, math.ceil(size_bytes / order.write.target_bytes)))
+        catalog = str(self._bridge.table.name()).partition(".")[0]
+        return Sorter(self._spark, catalog).laid_out(frame, order.layout, amount)
 
     def _write(self, frame: DataFrame, set_id: str, order: WorkOrder) -> None:
         writer = frame.write.format("iceberg").option("rewritten-file-scan-task-set-id", set_id)
         writer = writer.option("target-file-size-bytes", str(order.write.target_bytes)).option("distribution-mode", "none")
+        if order.layout is not None:
+            # Parts are equal in rows, not in bytes: one that comes out somewhat larger shall not leave a tiny file behind.
+            writer = writer.option("target-file-size-bytes", str(order.write.target_bytes * 3 // 2))
+            writer = writer.option("use-table-distribution-and-ordering", "false")
         if self._bridge.properties().get("write.format.default", "parquet") == "parquet":
             writer = writer.option("compression-codec", order.write.codec)  # an order tells Parquet's; others keep the table's
         writer.mode("append").save(set_id)
 
 
-def _files(order: WorkOrder) -> int:
-    """As many writers as there should be files; Iceberg's reader makes more tasks than that where specs or deletes differ."""
-    return max(1, round(sum(file.size_bytes for file in order.inputs) / order.write.target_bytes))
+def _total(order: WorkOrder) -> int:
+    return sum(file.size_bytes for file in order.inputs)
 
 
-def _output(file: LiveFile) -> OutputFile:
+def _output(file: LiveFile, layout: Layout | None) -> OutputFile:
+    """What was written; sorted by the layout's order, or by what Iceberg's writer says where none was asked for."""
     offsets = tuple(file.data_file.get("split-offsets") or ())
     return OutputFile(
         path=file.path,
@@ -81,6 +102,6 @@ def _output(file: LiveFile) -> OutputFile:
         records=file.records,
         row_groups=max(1, len(offsets)),
         split_offsets=offsets,
-        sort_order_id=int(file.data_file.get("sort-order-id") or 0),
+        sort_order_id=layout.order_id if layout else int(file.data_file.get("sort-order-id") or 0),
         metrics={i: Metrics.of(metrics) for i, metrics in file.metrics.items()},
     )
