@@ -206,6 +206,6 @@ def test_what_cannot_be_read_is_not_proved(typed: Bench) -> None:
 def test_deletes_on_a_table_that_spark_cannot_read_are_not_proved(nested: Bench) -> None:
     written = write(nested, COPY)
     attached = ({"content": "position-deletes", "file-path": "deletes.parquet"},)
-    written.inputs = [replace(file, delete_files=attached) for file in written.inputs]
+    written.inputs = [replace(file, own=attached) for file in written.inputs]
     with pytest.raises(VerificationError, match=r"Spark does not support time fields.*pyarrow does not apply deletes$"):
         written.compare()
