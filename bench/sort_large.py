@@ -1,7 +1,7 @@
 """A group several times larger than an executor, sorted and laid along curves: does it come to its end, ours and Iceberg's own?
 
 Run as `python -m bench.sort_large --work DIR`. A standalone worker gives one executor with a heap of 1 GiB; the rows are more
-than 4 GiB decoded, in random order, and become files of 512 MiB. Each contender runs in a driver of its own. Exits with 1 when
+than 4 GiB decoded, in random order, and become four files. Each contender runs in a driver of its own. Exits with 1 when
 ours does not complete, with 2 when a contender that completed left the wrong rows or the wrong order.
 """
 
@@ -127,8 +127,8 @@ def _figures(rows: list[dict[str, Any]], size: Size, made: dict[str, int]) -> Fi
 
 
 def _target(file_bytes: int) -> int:
-    """512 MiB, or for a small table what makes it several files."""
-    return min(512 * MIB, file_bytes // 4)
+    """Of an output: four of them, each larger than the executor's heap once it is decoded."""
+    return file_bytes // 4
 
 
 def _contend(options: argparse.Namespace, size: Size) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class TestTimeSeries:
 
     def test_windows_are_knobs(self) -> None:
         state = table(crumbs(2, hours=3), ["p=1"], specs=(PLAIN,))
-        assert reasons(planned(state, "time-series", memory=compacted("p=1", hours=0.5)))["p=1"].startswith("hot for 3 h yet")
+        assert reasons(planned(state, "time-series", memory=compacted("p=1", hours=0.5)))["p=1"].startswith("hot for 5.5 h yet")
         assert reasons(planned(state, "time-series", hot_window="2 h")) == {"p=1": "cooled down: 2 small files"}
 
     def test_without_any_known_time_a_partition_is_cold(self) -> None:

@@ -1,8 +1,8 @@
 """`time-series`: hot partitions lightly and often, a cooling one once properly, cold ones not at all.
 
-A partition's age counts from its last write or, if that is later, from the end of its own time, such as that of a day. Late
-writes make it hot again. Once cool, all that is not yet as it should be is rewritten, in the table's layout; after that nothing
-is left to do until somebody writes.
+A partition's age counts from its last write, from the end of its own time, such as that of a day, or from its last compaction,
+which hides when the files that it took were written: from whichever is latest. Late writes make a partition hot again. Once
+cool, all that is not yet as it should be is rewritten, in the table's layout.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from neve.core.plan_words import Tier
 from neve.core.ranking import NEVER
+from neve.core.selection import Mask
 from neve.core.strategies import dimensional
 from neve.core.strategies.proposal import Proposal
 from neve.core.strategies.view import View
@@ -31,7 +32,7 @@ def propose(view: View) -> Proposal:
     idle = idle_seconds(view)
     choices = [_choose(view, i, float(idle[i])) for i in range(len(view))]
     cooling = np.array([_is_cooling(view, float(seconds)) for seconds in idle], dtype=bool)
-    return dimensional.added_to(Proposal.of(view, choices, decided=cooling), view, cooling)
+    return dimensional.added_to(Proposal.of(view, choices, decided=cooling), view, cooling & ~_done(view))
 
 
 def _choose(view: View, i: int, idle: float) -> Choice:
@@ -52,16 +53,24 @@ def _is_cooling(view: View, idle: float) -> bool:
 
 
 def idle_seconds(view: View) -> Column:
-    """Seconds since each partition's last write or the end of its own time; infinite where neither is known.
-
-    What we have rewritten whole does not tell when it was written: then the compaction stands for it.
-    """
-    columns = view.partitions
-    written = np.where(columns.last_write_ms == NEVER, columns.last_compaction_ms, columns.last_write_ms)
-    present = view.ends_ms <= view.now_ms + _AHEAD_MS
-    latest = np.maximum(written, np.where(present, view.ends_ms, NEVER))
+    """Seconds for which nothing happened to each partition; infinite where nobody knows."""
+    latest = np.maximum(_told_ms(view), view.partitions.last_compaction_ms)
     idle: Column = np.where(latest == NEVER, np.inf, (view.now_ms - latest) / 1000)
     return idle
+
+
+def _done(view: View) -> Mask:
+    """Partitions of a time that is past, and that were compacted after they had cooled: they are not clustered again."""
+    cooled_ms = _told_ms(view) + 1000 * view.policy.hot_window_seconds
+    done: Mask = (view.ends_ms != NEVER) & (view.partitions.last_compaction_ms >= cooled_ms)
+    return done
+
+
+def _told_ms(view: View) -> Column:
+    """The last write or the end of the partition's own time, as far as files and partition tell; else NEVER."""
+    present = view.ends_ms <= view.now_ms + _AHEAD_MS
+    told: Column = np.maximum(view.partitions.last_write_ms, np.where(present, view.ends_ms, NEVER))
+    return told
 
 
 _AHEAD_MS = 32 * 86_400_000

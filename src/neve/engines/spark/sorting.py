@@ -64,7 +64,7 @@ class Sorter:
         """The rows in the layout's order, as many partitions as files."""
         names = frame.columns
         fields = tuple(field for field in layout.fields if field.transform != "void")
-        if not fields:
+        if not fields or not amount.rows:
             return frame.coalesce(amount.files)
         frame, terms = self._with_terms(frame, fields)
         parts_per_file = amount.parts_per_file(frame.schema.fields) if self._can_gather else 1

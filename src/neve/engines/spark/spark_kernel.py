@@ -73,7 +73,8 @@ class SparkKernel:
         if order.layout is None:
             return frame.coalesce(max(1, round(_total(order) / order.write.target_bytes)))
         size_bytes = _total(order) * rows // max(1, sum(file.records for file in order.inputs))
-        amount = Amount(rows, size_bytes, files=max(1, math.ceil(size_bytes / order.write.target_bytes)))
+        # A tenth of a file more is spread over the others.
+        amount = Amount(rows, size_bytes, files=max(1, math.ceil(size_bytes / order.write.target_bytes - 0.1)))
         catalog = str(self._bridge.table.name()).partition(".")[0]
         return Sorter(self._spark, catalog).laid_out(frame, order.layout, amount)
 
