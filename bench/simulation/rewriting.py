@@ -21,11 +21,10 @@ from bench.simulation.tiling import boxes_of, in_sequence, ordered
 from neve.core.deletes import DeleteIndex, unpartitioned
 from neve.core.files import DATA
 from neve.core.groups import KERNELS
-from neve.core.layout import Layout
+from neve.core.layout import WRITTEN_IN, Layout
 from neve.core.model import PartitionSpec
 from neve.core.plan import Plan
 from neve.core.plan_words import Kernel
-from neve.core.strategies.view import LAYOUT
 from neve.core.units import MIB
 from neve.core.workload import RUN_ID
 from neve.kernels.arrow.goals import Goals
@@ -185,7 +184,7 @@ def carry_out(table: Table, plan: Plan, specs: Sequence[PartitionSpec], learned:
     for is_ordered in (False, True):
         chosen = np.flatnonzero(plan.groups.ordered == is_ordered)
         if len(chosen):
-            summary = {RUN_ID: "simulated"} | ({LAYOUT: str(plan.layout)} if is_ordered else {})
+            summary = {RUN_ID: "simulated"} | ({WRITTEN_IN: str(plan.layout)} if is_ordered else {})
             _commit(table, plan, chosen.tolist(), specs, learned, at_ms=now_ms, summary=summary)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -173,9 +174,11 @@ def test_files_brought_into_order_are_one_group_for_each_partition_unless_it_is_
     planned = plan(table(rows), policy, now_ms=NOW, request=request)
     ordered = [group for group in planned.groups if group.ordered]
     for home in {group.partition for group in ordered}:
-        sizes = [group.input_bytes for group in ordered if group.partition == home]
-        assert len(sizes) == 1 or sum(sizes) > most
-        assert len(sizes) <= -(-2 * sum(sizes) // most)
+        groups = [group for group in ordered if group.partition == home]
+        sizes = planned.files.column("size_bytes")[[i for group in groups for i in group.files]]
+        filled = float(np.maximum(sizes / most, 1 / policy.max_files).sum())  # a group is full of bytes, or of files
+        assert len(groups) == 1 or filled > 1
+        assert len(groups) <= ceil(2 * filled)
     assert all(group.kernel is not Kernel.COPY for group in ordered)
 
 

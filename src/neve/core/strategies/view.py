@@ -16,7 +16,7 @@ from neve.core.bounds import Ranges
 from neve.core.clustering import NO_RUN, choose, layout_ranges
 from neve.core.clustering import Choice as Cluster
 from neve.core.cost import Rates
-from neve.core.layout import Layout, LayoutKind
+from neve.core.layout import WRITTEN_IN, Layout, LayoutKind
 from neve.core.model import TableState
 from neve.core.overlap import Overlap
 from neve.core.plan_words import Tier
@@ -30,9 +30,6 @@ Column = npt.NDArray[Any]
 
 SELECTIVE_SHARE = 0.5
 """Of the reads: those that look for values of the columns by which the table is partitioned or laid out."""
-
-LAYOUT = "neve.layout"
-"""Stands in the summary of snapshots whose files we brought into a layout, and names it."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class View:
     def _runs(self) -> Column:
         """The snapshot of each file that was written in this layout."""
         told = str(self.layout)
-        ours = [one.snapshot_id for one in self.state.snapshots if one.summary.get(LAYOUT) == told]
+        ours = [one.snapshot_id for one in self.state.snapshots if one.summary.get(WRITTEN_IN) == told]
         written = self.files.columns.column("snapshot_id")
         runs: Column = np.where(np.isin(written, ours), written, NO_RUN)
         return runs
