@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,11 @@ class PartitionColumns:
         merged = np.maximum(np.ceil(self.small_bytes / target_bytes), np.minimum(self.small_files, 1))
         return int(np.maximum(self.small_files - merged, 0).sum())
 
-    @property
+    @cached_property
     def delete_ratio(self) -> Column:
         """Delete files per data file."""
-        return self.delete_files / np.maximum(self.data_files, 1)
+        ratio: Column = self.delete_files / np.maximum(self.data_files, 1)
+        return ratio
 
     def scores(self, now_ms: int) -> Column:
         """The score of each partition, 0 to 1."""

@@ -24,7 +24,7 @@ from neve.core.files import FileColumns
 from neve.core.groups import TIERS, Groups, gather
 from neve.core.kernels import REASONS, GroupTraits, choose_kernels
 from neve.core.model import MAIN, TableState
-from neve.core.packing import bins_wanted, pack
+from neve.core.packing import bins_wanted, pack, sort_indices
 from neve.core.plan import Plan, Preferred, Skipped
 from neve.core.plan_words import Kernel, Tier
 from neve.core.policy import Policy
@@ -191,7 +191,7 @@ class _Planner:
         """Every bin of candidates as a group, worth it or not."""
         files, policy, proposal = self.files, self.policy, self.proposal
         numbers = self._numbers(rows)
-        order = np.argsort(numbers, kind="stable")
+        order = sort_indices(numbers)
         members, numbers = rows[order], numbers[order]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         offsets = np.append(starts, len(members))
