@@ -6,6 +6,7 @@ outcome.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -41,11 +42,31 @@ def catalog_conf(work: Path) -> dict[str, str]:
     }
 
 
-def limited(master: str, conf: Mapping[str, str] | None = None) -> SparkOptions:
-    """A session on that cluster: one executor of `CORES` cores with `EXECUTOR` of heap and `PYTHON` for Python."""
+def contest_options(
+    about: str | None, name: str, unit: str, contenders: Sequence[str], quick_scale: float
+) -> argparse.Namespace:
+    """The command line of a benchmark whose table is `scale` times a `unit`."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where the table is kept between runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help=f"where figures go (bench/out/{name}.json)")
+    parser.add_argument("--quick", action="store_true", help="a small table: only to see that it works")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help=f"times {unit} (1)")
+    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each contender (3600)")
+    parser.add_argument("--contenders", nargs="+", default=list(contenders), choices=contenders, help="who takes part (all)")
+    parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--contender", help=argparse.SUPPRESS)
+    parser.add_argument("--master", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.scale = quick_scale if options.quick else options.scale
+    options.work = options.work.resolve()
+    return options
+
+
+def limited(master: str, conf: Mapping[str, str] | None = None, *, python: str = PYTHON) -> SparkOptions:
+    """A session on that cluster: one executor of `CORES` cores with `EXECUTOR` of heap, and so much for Python."""
     settings = {
         "spark.executor.cores": str(CORES),
-        "spark.executor.pyspark.memory": PYTHON,
+        "spark.executor.pyspark.memory": python,
         "spark.task.maxFailures": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

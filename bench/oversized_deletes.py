@@ -10,37 +10,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
+from bench.cluster import CORES, EXECUTOR, catalog_conf, contest_options, limited, measured
 from neve.core.record import RunOutcome
 from neve.core.units import GIB, MIB
-from neve.engines.spark.distribution import spark_home
-from neve.engines.spark.java import find_java
 from neve.engines.spark.session import SparkOptions, open_session
 from neve.flow.plan import Request
-from stack.errors import NotReadyError
-from stack.ports import free_ports
-from stack.web import fetch_json
 
-CORES, EXECUTOR, PYTHON = 2, "1g", "2g"
+PYTHON = "2g"
 PREFIX = b"urn:shop:eu-central-1:orders:invoice-line:"
 KEY_BYTES = len(PREFIX) + 16
 HIT_EVERY = 10
@@ -103,7 +94,7 @@ QUICK_SCALE = 0.002
 
 def main() -> int:
     """Makes the table, lets everybody try, prints, writes, judges."""
-    options = _options()
+    options = contest_options(__doc__, "oversized_deletes", "the 4.3 GiB of decoded keys", CONTENDERS, QUICK_SCALE)
     size = Size.of(options.scale)
     if options.make:
         _make(options.work, size)
@@ -116,7 +107,7 @@ def main() -> int:
     options.work.mkdir(parents=True, exist_ok=True)
     if not (options.work / "made").exists():
         subprocess.run([*_command(options), "--make"], check=True)
-    rows = [_measured(options, name) for name in options.contenders]
+    rows = [measured(_command(options), name, work=options.work, timeout=options.timeout) for name in options.contenders]
     content = {**about, "size": asdict(size), "key_bytes": size.key_bytes, "rows": rows}
     bars = [(row["contender"], row["seconds"]) for row in rows]
     chart = BarChart("Deletes larger than the executor: time to the end, whatever it was", "s", [("all", bars)])
@@ -133,127 +124,8 @@ def main() -> int:
     return 1 if any(row["contender"] == OURS and row["outcome"] != "completed" for row in rows) else 0
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where the table is kept between runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go (bench/out/oversized_deletes.json)")
-    parser.add_argument("--quick", action="store_true", help="a small table: only to see that it works")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the 4.3 GiB of decoded keys (1)")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each contender (3600)")
-    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, help="who takes part (all)")
-    parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--contender", help=argparse.SUPPRESS)
-    parser.add_argument("--master", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    options.scale = QUICK_SCALE if options.quick else options.scale
-    options.work = options.work.resolve()
-    return options
-
-
 def _command(options: argparse.Namespace) -> list[str]:
     return [sys.executable, "-m", "bench.oversized_deletes", "--work", str(options.work), "--scale", str(options.scale)]
-
-
-@contextmanager
-def _cluster(scratch: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A master and one worker; gives its address and the worker, whose children are executors."""
-    port, ui, own, own_ui = free_ports(4)
-    environ = {
-        **os.environ,
-        "SPARK_HOME": str(spark_home()),
-        "JAVA_HOME": str(find_java(spark_version="4.1").home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(scratch / "local"),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    started: list[subprocess.Popen[bytes]] = []
-    master = f"spark://127.0.0.1:{port}"
-    with (scratch / "cluster.log").open("wb") as log:
-
-        def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
-            command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}"]
-            process = subprocess.Popen([*command, "--host", "127.0.0.1", *arguments], env=environ, stdout=log, stderr=log)
-            started.append(process)
-            return process
-
-        try:
-            start("Master", "--port", str(port), "--webui-port", str(ui))
-            here = ["--port", str(own), "--webui-port", str(own_ui), "-d", str(scratch / "worker")]
-            worker = start("Worker", *here, "-c", str(CORES), "-m", "3g", master)
-            _until(lambda: fetch_json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 1)
-            yield master, psutil.Process(worker.pid)
-        finally:
-            for process in reversed(started):
-                process.terminate()
-                process.wait(60)
-
-
-def _until(ready: Any, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with suppress(NotReadyError):
-            if ready():
-                return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Spark did not start within {seconds:g} s")
-        time.sleep(0.2)
-
-
-class _Executors(threading.Thread):
-    """Watches what runs under the worker: the most that the executor's JVM, and that all its Python, took at one moment."""
-
-    def __init__(self, worker: psutil.Process) -> None:
-        super().__init__(daemon=True)
-        self._worker, self._ended = worker, threading.Event()
-        self.jvm_bytes = self.python_bytes = 0
-
-    def run(self) -> None:
-        """Until `stop`."""
-        while not self._ended.wait(0.2):
-            python_bytes = 0
-            for process in self._worker.children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    name, rss = process.name(), process.memory_info().rss
-                    # There is one executor; a process that a JVM is just starting is a copy of it under some other name.
-                    self.jvm_bytes = max(self.jvm_bytes, rss if name == "java" else 0)
-                    python_bytes += rss if name.startswith("python") else 0
-            self.python_bytes = max(self.python_bytes, python_bytes)
-
-    def stop(self) -> None:
-        """Ends the watch."""
-        self._ended.set()
-        self.join()
-
-
-def _measured(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """One contender on a cluster of its own, so that nothing is left of the one before."""
-    print(name, file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="scratch-", dir=options.work, ignore_cleanup_errors=True) as scratch:
-        with _cluster(Path(scratch)) as (master, worker):
-            executors = _Executors(worker)
-            executors.start()
-            began = time.monotonic()
-            command = [*_command(options), "--contender", name, "--master", master]
-            driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            try:
-                told, errors = driver.communicate(timeout=options.timeout)
-            except subprocess.TimeoutExpired:
-                driver.kill()
-                told, errors = driver.communicate()[0], f"not done after {options.timeout:g} s"
-            seconds = time.monotonic() - began
-            executors.stop()
-        reached = json.loads(told) if driver.returncode == 0 else {"outcome": "failed", "reason": errors[-2000:]}
-        if reached["outcome"] == "failed" and _ran_out(reached["reason"], Path(scratch)):
-            reached["outcome"] = "out of memory"
-    memory = {"jvm_peak_bytes": executors.jvm_bytes, "python_peak_bytes": executors.python_bytes}
-    return {"contender": name, "seconds": seconds, **memory, **reached}
-
-
-def _ran_out(reason: str, scratch: Path) -> bool:
-    """The driver often hears only that its executor is gone; why stands in that executor's own log."""
-    logs = (path.read_text(encoding="utf-8", errors="replace") for path in scratch.glob("worker/*/*/stderr"))
-    return any("OutOfMemoryError" in text or "GC overhead limit" in text for text in (reason, *logs))
 
 
 def _figures(rows: list[dict[str, Any]], size: Size) -> Figures:
@@ -273,30 +145,11 @@ def _figures(rows: list[dict[str, Any]], size: Size) -> Figures:
     return Figures(head, lines, left=2, notes=notes)
 
 
-def _catalog(work: Path) -> dict[str, str]:
-    return {
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "jdbc",
-        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:file:{work}/catalog.db",
-        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
-        "spark.sql.catalog.lake.warehouse": str(work),
-    }
-
-
 def _contend(options: argparse.Namespace, size: Size) -> dict[str, Any]:
     """In a driver of its own: what one contender came to."""
     conf, settings = ICEBERG.get(options.contender, ({}, {}))
-    conf = {
-        "spark.executor.cores": str(CORES),
-        "spark.executor.pyspark.memory": PYTHON,
-        "spark.task.maxFailures": "2",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.pyspark.python": sys.executable,
-        **conf,
-    }
-    spark = SparkOptions(master=options.master, driver_memory="1g", executor_memory=EXECUTOR, conf=conf)
-    with open_session(spark, catalog_conf=_catalog(options.work), needs=["sqlite"], app_name=options.contender) as session:
+    spark, catalog = limited(options.master, conf, python=PYTHON), catalog_conf(options.work)
+    with open_session(spark, catalog_conf=catalog, needs=["sqlite"], app_name=options.contender) as session:
         try:
             return _ours(session, options.work, size) if options.contender == OURS else _iceberg(session, settings, size)
         except Exception as error:  # whatever happens is the result
@@ -349,7 +202,7 @@ def _ours(spark: Any, work: Path, size: Size) -> dict[str, Any]:
 def _make(work: Path, size: Size) -> None:
     """Writes the table: data first, then deletes in a few commits."""
     with open_session(
-        SparkOptions(master="local[1]", driver_memory="1g"), catalog_conf=_catalog(work), needs=["sqlite"]
+        SparkOptions(master="local[1]", driver_memory="1g"), catalog_conf=catalog_conf(work), needs=["sqlite"]
     ) as spark:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
         spark.sql(f"DROP TABLE IF EXISTS {TABLE}")

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import os
-import platform
 import resource
 import statistics
 import sys
@@ -22,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.chart import Chart, Series
+from bench.chart_page import Figures, leave, machine
 from neve.core.files import SCHEMA, FileColumns, Partition, default_columns
 from neve.core.model import PartitionField, PartitionSpec, Snapshot, TableName, TableState
 from neve.core.plan import Plan
@@ -29,7 +27,6 @@ from neve.core.policy import Policy
 from neve.core.units import KIB, MIB
 from neve.flow.plan import plan
 
-OUT = Path(__file__).parent / "out"
 BARS = {100_000: 0.1, 1_000_000: 1.0}
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -170,44 +167,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="10000,100000,1000000", metavar="LIST", help="files per table")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="plans of each size (5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go (bench/out/planning.json)")
     options = parser.parse_args()
-    load = os.getloadavg()[0]
-    print(f"load {load:.1f} on {os.cpu_count()} cores")
-    print("     files partitions   groups    chosen   plan s    CPU s   walk s   JSON s  peak MiB  bar")
+    about = machine()
     try:
-        rows = []
-        for size in map(int, options.sizes.split(",")):
-            rows.append(measure(size, repeats=options.repeats))
-            _print(rows[-1])
+        rows = [measure(size, repeats=options.repeats) for size in map(int, options.sizes.split(","))]
     except WrongPlanError as error:
         print(error, file=sys.stderr)
         return 2
-    _write(rows, load)
+    content = {**about, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
+    leave("planning", _figures(rows), content, {"planning": _chart(rows)}, json_file=options.json, quick=False)
     return 0 if all(row.verdict in ("ok", "-") for row in rows) else 1
 
 
-def _print(row: Row) -> None:
-    seconds = (row.plan_seconds, row.cpu_seconds, row.walk_seconds, row.json_seconds)
-    print(
-        f"{row.files:>10,} {row.partitions:>10,} {row.groups:>8,} {row.chosen_files:>9,}",
-        *(f"{value:>8.3f}" for value in seconds),
-        f"{row.peak_rss_bytes / MIB:>9.0f}  {row.verdict}",
-    )
+def _figures(rows: list[Row]) -> Figures:
+    head = ["files", "partitions", "groups", "chosen", "plan s", "CPU s", "walk s", "JSON s", "peak MiB", "bar"]
+    lines = [
+        [
+            *(f"{number:,}" for number in (row.files, row.partitions, row.groups, row.chosen_files)),
+            *(f"{value:.3f}" for value in (row.plan_seconds, row.cpu_seconds, row.walk_seconds, row.json_seconds)),
+            f"{row.peak_rss_bytes / MIB:.0f}",
+            row.verdict,
+        ]
+        for row in rows
+    ]
+    return Figures(head, lines, left=0)
 
 
-def _write(rows: list[Row], load: float) -> None:
-    OUT.mkdir(exist_ok=True)
-    about = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "load_at_start": load}
-    content = {**about, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
-    (OUT / "planning.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
-    chart = Chart(
+def _chart(rows: list[Row]) -> Chart:
+    return Chart(
         title="From columns to the finished plan",
         x_label="files",
         y_label="seconds",
         series=[Series("plan", [(row.files, row.plan_seconds) for row in rows])],
         bars=[(files, seconds, f"{seconds:g} s") for files, seconds in BARS.items()],
     )
-    (OUT / "planning.svg").write_text(chart.svg(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
-from bench.cluster import CORES, EXECUTOR, PYTHON, catalog_conf, limited, measured
+from bench.cluster import CORES, EXECUTOR, PYTHON, catalog_conf, contest_options, limited, measured
 from neve.core.units import GIB, MIB
 from neve.engines.spark.session import SparkOptions, open_session
 
@@ -60,7 +60,7 @@ QUICK_SCALE = 0.001
 
 def main() -> int:
     """Makes the table, lets everybody try, prints, writes, judges."""
-    options = _options()
+    options = contest_options(__doc__, "sort_large", "the 4.3 GiB of decoded rows", CONTENDERS, QUICK_SCALE)
     size = Size.of(options.scale)
     if options.make:
         _make(options.work, size)
@@ -83,23 +83,6 @@ def main() -> int:
     if any(row["outcome"] not in ("completed", "failed", "out of memory") for row in rows):
         return 2
     return 1 if any(row["contender"] in OURS and row["outcome"] != "completed" for row in rows) else 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where the table is kept between runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures go (bench/out/sort_large.json)")
-    parser.add_argument("--quick", action="store_true", help="a small table: only to see that it works")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the 4.3 GiB of decoded rows (1)")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each contender (3600)")
-    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, help="who takes part (all)")
-    parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--contender", help=argparse.SUPPRESS)
-    parser.add_argument("--master", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    options.scale = QUICK_SCALE if options.quick else options.scale
-    options.work = options.work.resolve()
-    return options
 
 
 def _command(options: argparse.Namespace) -> list[str]:

@@ -32,8 +32,9 @@ def left_by(name: str, directory: Path) -> dict[str, Any]:
     return document
 
 
-def test_the_planning_benchmark_checks_every_plan_of_a_small_table() -> None:
-    command = [sys.executable, "-m", "bench.planning", "--sizes", "2000", "--repeats", "1"]
+def test_the_planning_benchmark_checks_every_plan_of_a_small_table(tmp_path: Path) -> None:
+    target = ["--json", str(tmp_path / "planning.json")]
+    command = [sys.executable, "-m", "bench.planning", "--sizes", "2000", "--repeats", "1", *target]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "2,000" in done.stdout
@@ -68,6 +69,23 @@ def test_the_benchmark_of_oversized_deletes_lets_everybody_finish_a_small_table(
     ended = [(row["contender"], row["outcome"], row["output_rows"]) for row in document["rows"]]
     assert ended == [(name, "completed", 36_000) for name in ("neve", "iceberg", "iceberg-lean")]
     assert document["rows"][0]["kernels"] == ["arrow"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_clustering_benchmark_reads_less_at_every_stage_and_keeps_the_rows(tmp_path: Path) -> None:
+    document = left_by("clustering", tmp_path)
+    assert (tmp_path / "clustering.svg").exists()
+    read = {stage["name"]: sum(stage["reads"].values()) for stage in document["stages"]}
+    assert read["neve cluster"] < read["as written"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_large_sorts_lets_everybody_finish_a_small_table(tmp_path: Path) -> None:
+    document = left_by("sort_large", tmp_path)
+    names = ("neve-sort", "neve-zorder", "neve-hilbert", "iceberg-sort", "iceberg-zorder")
+    assert [(row["contender"], row["outcome"]) for row in document["rows"]] == [(name, "completed") for name in names]
 
 
 @pytest.mark.slow

@@ -22,11 +22,10 @@ from neve.core.deletes import DeleteIndex, unpartitioned
 from neve.core.files import DATA
 from neve.core.groups import KERNELS
 from neve.core.layout import WRITTEN_IN, Layout
-from neve.core.model import PartitionSpec
+from neve.core.model import RUN_ID, PartitionSpec
 from neve.core.plan import Plan
 from neve.core.plan_words import Kernel
 from neve.core.units import MIB
-from neve.core.workload import RUN_ID
 from neve.kernels.arrow.goals import Goals
 from neve.kernels.arrow.model import WriteOptions
 

@@ -12,6 +12,7 @@ from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import MAIN, Manifest, TableName, TableState
 from neve.core.positions import Longs
+from neve.core.queries import Planned
 from neve.core.record import GroupState
 from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
@@ -103,6 +104,14 @@ class EqualityResolver(Protocol):
         name_mapping: Sequence[Any] | None = None,
     ) -> list[ResolvedFile]:
         """A vector for every data file that loses rows, in Puffin files whose names begin with the prefix."""
+        ...
+
+
+class QueryPlanner(Protocol):
+    """Plans queries on a table as an engine would, without running them."""
+
+    def planned(self, snapshot_id: int | None, query: str) -> Planned:
+        """The files that a query on a snapshot has to read; the query is a Spark SQL predicate."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import sys
 from dataclasses import replace
@@ -346,3 +347,12 @@ def test_one_look_prints_a_table_and_leaves_figures_and_a_chart(tmp_path: Path) 
     assert [(life["strategy"], life["seed"], life["days"]) for life in lives] == [("nothing", 1, 2), ("small-files", 1, 2)]
     assert done.stdout.startswith("workload   strategy")
     assert (tmp_path / "simulate.svg").read_text(encoding="utf-8").startswith("<svg ")
+
+
+@pytest.mark.slow
+def test_adaptive_keeps_its_bars_over_a_week_of_a_seed_that_is_drawn_now(tmp_path: Path) -> None:
+    seed = secrets.randbelow(2**31)
+    words = ["--weeks", "1", "--seed", str(seed), "--jobs", "2", "--json", str(tmp_path / "simulate.json")]
+    command = [sys.executable, "-m", "bench.simulate", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"seed {seed}:\n{done.stdout}"

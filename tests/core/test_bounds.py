@@ -212,16 +212,13 @@ def test_coarsened_ranges_keep_unknown_bounds_unknown() -> None:
     assert ranks(ranges_of("date", [(None, None)]).coarsened(["month"])) == [(-1, 0)]
 
 
-def test_a_value_is_located_among_the_bounds() -> None:
-    ranges = ranges_of("long", [(10, 20), (20, 30)])
-    assert [ranges.locate(0, to_bytes("long", value)) for value in (5, 10, 15, 20, 25, 30, 35)] == [-1, 0, 1, 2, 3, 4, 5]
-    with pytest.raises(BadRequestError, match=r"^Cannot compare a with b'x': not a value of type long$"):
-        ranges.locate(0, b"x")
-
-
-def test_decimals_are_located_by_their_value() -> None:
+def test_a_value_has_a_key_that_compares_with_those_of_the_bounds() -> None:
     ranges = ranges_of("decimal(9, 2)", [(int(Decimal("-1.50").scaleb(2)), 100)])
-    assert [ranges.locate(0, to_bytes("decimal(9, 2)", value)) for value in (-151, -150, 0, 100)] == [-1, 0, 1, 2]
+    below, first, between, last = (ranges.key_of(0, to_bytes("decimal(9, 2)", value)).as_py() for value in (-151, -150, 0, 100))
+    assert below < first < between < last
+    assert [first, last] == ranges.keys[0].to_pylist()
+    with pytest.raises(BadRequestError, match=r"^Cannot compare a with b'x': not a value of type long$"):
+        ranges_of("long", [(1, 2)]).key_of(0, b"x")
 
 
 def test_some_files_keep_the_ranks_of_all() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from neve.core.bounds import Ranges
-from neve.core.clustering import NO_RUN, Choice, Limits, Outcome, choose, layout_columns, layout_ranges
+from neve.core.clustering import NO_RUN, Choice, Limits, Outcome, choose, layout_columns, layout_ranges, runs_of
 from neve.core.layout import Layout, LayoutKind
 from neve.core.metrics import to_bytes
-from neve.core.model import Column
+from neve.core.model import Column, Snapshot
 from neve.errors import BadRequestError
 from tests.core.make import make_files
 from tests.core.test_bounds import bounded, long_ranges, ranges_of
@@ -182,3 +182,23 @@ def test_ranges_of_a_layout_are_those_of_its_transforms() -> None:
     ranges = layout_ranges(bounded(make_files([{}, {}]), {9: days}), Layout.parse("sort(month(day))"), fields)
     assert isinstance(ranges, Ranges)
     assert (ranges.lower.tolist(), ranges.upper.tolist()) == ([[0], [0]], [[0], [1]])
+
+
+def test_commits_of_one_run_are_one_run_and_those_in_another_layout_are_none() -> None:
+    def commit(number: int, **summary: str) -> Snapshot:
+        named = {f"neve.{key.replace('_', '-')}": value for key, value in summary.items()}
+        return Snapshot(
+            snapshot_id=number, parent_id=None, sequence_number=number, timestamp_ms=0, operation="replace", summary=named
+        )
+
+    layout = Layout.parse("sort(a)")
+    snapshots = [
+        commit(10, run_id="x", layout=str(layout)),
+        commit(11, run_id="x", layout=str(layout)),
+        commit(12, run_id="y", layout="sort(b)"),
+        commit(13, run_id="z", layout=str(layout)),
+        commit(14, run_id="z"),
+    ]
+    first, same, other, second, unordered, gone = runs_of(layout, snapshots, np.array([10, 11, 12, 13, 14, 99])).tolist()
+    assert first == same != second
+    assert {other, unordered, gone} == {NO_RUN}

@@ -9,6 +9,7 @@ import pytest
 from neve.core.health import RULES, Vitals, assess
 from neve.core.inspection import DeleteCounts, Finding, ManifestCounts, RowGroups
 from neve.core.policy import Policy
+from neve.core.skipping import Clustering, ColumnClustering
 from neve.core.units import GIB, MIB
 
 HEALTHY = Vitals(
@@ -22,6 +23,7 @@ HEALTHY = Vitals(
     deletes=DeleteCounts(),
     row_groups=None,
     unsorted_files=None,
+    clustering=None,
     manifests=ManifestCounts(data_manifests=1, delete_manifests=0, bytes=1000, average_files=10),
     expirable_snapshots=0,
     metadata_bytes=1000,
@@ -77,7 +79,7 @@ def test_a_small_file_that_has_no_neighbour_is_no_finding() -> None:
 
 
 def test_what_was_not_read_is_no_finding() -> None:
-    nothing = Vitals(None, None, None, None, None, None, None, None, None, None, None, 0, None)
+    nothing = Vitals(None, None, None, None, None, None, None, None, None, None, None, None, 0, None)
     assert assess(nothing, Policy()).score == 100
 
 
@@ -110,3 +112,17 @@ def test_many_manifests_are_right_for_much_metadata() -> None:
 def test_few_tiny_partitions_are_no_finding() -> None:
     assert finding(replace(HEALTHY, partitions=200, tiny_partitions=99), "tiny-partitions") is None
     assert finding(replace(HEALTHY, partitions=200, tiny_partitions=100), "tiny-partitions") is not None
+
+
+def test_files_that_overlap_are_told_where_the_table_has_a_layout_and_none_is_unsorted() -> None:
+    column = ColumnClustering(name="city", depth=9, point_read=0.9, point_read_after=0.1, range_read=0.95, range_read_after=0.2)
+    clustering = Clustering(
+        layout="sort(city)", depth=9, worst_depth=12, depth_after=1, columns=(column,), run_files=40, run_bytes=GIB // 4
+    )
+    found = finding(replace(HEALTHY, clustering=clustering), "overlap")
+    assert found is not None
+    assert found.severity == 0.25
+    assert found.evidence == "a row's values lie in 9.0 files on average; a query for one value of city reads 90% of the bytes"
+    assert found.fix == "Cluster 40 files (256 MB): such a query would read 10%"
+    assert finding(replace(HEALTHY, clustering=clustering.model_copy(update={"run_bytes": 0})), "overlap") is None
+    assert finding(replace(HEALTHY, clustering=clustering, unsorted_files=1), "overlap") is None

@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from neve.core.clustering import Outcome
 from neve.core.files import POSITION_DELETES, FileColumns
@@ -17,16 +12,10 @@ from neve.core.metrics import to_bytes
 from neve.core.model import Column
 from neve.core.skipping import (
     Clustering,
-    Comparison,
-    Operator,
     Reads,
-    Touched,
     assess_clustering,
-    surviving,
-    touched,
     typical_reads,
 )
-from neve.errors import BadRequestError
 from tests.core.make import make_files
 from tests.core.test_bounds import bounded, long_ranges, ranges_of
 from tests.core.test_overlap import Box, grid
@@ -73,129 +62,6 @@ def test_after_a_run_the_files_left_alone_are_read_as_before_and_the_others_as_p
     assert after[0].bytes == pytest.approx((100 * 0.1 + 25 * 0.25) / 125, rel=0.02)
     assert after[0].files == pytest.approx(after[0].bytes)
     assert reads(boxes)[0].bytes == pytest.approx((100 * 0.1 + 25) / 125, rel=0.02)
-
-
-QUERIES: list[tuple[str, tuple[Any, ...], list[int]]] = [
-    ("=", (10,), [1, 3]),
-    ("=", (9,), [0, 3]),
-    ("=", (9_5,), [3]),
-    ("=", (15,), [1, 3]),
-    ("=", (1000,), [3]),
-    ("<", (10,), [0, 3]),
-    ("<=", (10,), [0, 1, 3]),
-    (">", (19,), [2, 3]),
-    (">=", (19,), [1, 2, 3]),
-    (">=", (30,), [3]),
-    ("between", (9, 10), [0, 1, 3]),
-    ("between", (30, 20), [3]),
-    ("in", (5, 25), [0, 2, 3]),
-    ("in", (), []),
-]
-
-
-@pytest.mark.parametrize(("operator", "values", "expected"), QUERIES)
-def test_a_comparison_leaves_the_files_whose_bounds_allow_it(
-    operator: str, values: tuple[Any, ...], expected: list[int]
-) -> None:
-    ranges = ranges_of("long", [(0, 9), (10, 19), (20, 29), (None, None)])
-    query = [Comparison(column="a", operator=Operator(operator), values=values)]
-    assert np.flatnonzero(surviving(ranges, query)).tolist() == expected
-
-
-def test_all_conditions_of_a_query_must_hold() -> None:
-    ends = np.array(grid(3))
-    ranges = long_ranges(ends[:, :, 0], ends[:, :, 1])
-    query = [
-        Comparison(column="c0", operator=Operator.EQUAL, values=(15,)),
-        Comparison(column="c1", operator=Operator.MORE, values=(9,)),
-        Comparison(column="elsewhere", operator=Operator.EQUAL, values=(1,)),
-    ]
-    assert touched(ranges, np.arange(9), query) == Touched(files=2, bytes=4 + 5)
-    assert touched(ranges, np.arange(9), []) == Touched(files=9, bytes=36)
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted), min_size=1, max_size=12),
-    st.sampled_from(Operator),
-    st.tuples(st.integers(-2, 22), st.integers(-2, 22)),
-)
-def test_no_file_that_holds_a_matching_row_is_ruled_out(
-    pairs: list[list[int]], operator: Operator, values: tuple[int, int]
-) -> None:
-    query = Comparison(column="a", operator=operator, values=values if operator in ("between", "in") else values[:1])
-    first, last = values
-    holds = {
-        "=": lambda v: v == first,
-        "<": lambda v: v < first,
-        "<=": lambda v: v <= first,
-        ">": lambda v: v > first,
-        ">=": lambda v: v >= first,
-        "between": lambda v: first <= v <= last,
-        "in": lambda v: v in values,
-    }[operator]
-    found = surviving(ranges_of("long", [(lo, hi) for lo, hi in pairs]), [query])
-    for (low, high), read in zip(pairs, found.tolist(), strict=True):
-        assert read >= any(holds(value) for value in range(low, high + 1))
-        if not read:
-            assert not holds(low)
-            assert not holds(high)
-
-
-LITERALS: list[tuple[str, Any, Any]] = [
-    ("int", 7, 7),
-    ("double", 1, 1.0),
-    ("boolean", True, True),
-    ("date", "1970-01-03", 2),
-    ("date", date(1970, 1, 3), 2),
-    ("time", "00:00:01.5", 1_500_000),
-    ("time", time(1), 3_600_000_000),
-    ("timestamp", "1970-01-02T00:00:00", 86_400_000_000),
-    ("timestamptz", datetime(1970, 1, 1, 1, tzinfo=UTC), 3_600_000_000),
-    ("timestamptz", "1970-01-01T02:00:00+01:00", 3_600_000_000),
-    ("timestamp_ns", "1970-01-01T00:00:00.000001", 1000),
-    ("decimal(9, 2)", "-1.50", -150),
-    ("decimal(9, 2)", Decimal("3"), 300),
-    ("uuid", "00000000-0000-0000-0000-000000000001", bytes(15) + b"\x01"),
-    ("uuid", UUID(int=1), bytes(15) + b"\x01"),
-    ("string", "é", "é"),
-    ("binary", b"\x00", b"\x00"),
-]
-
-
-@pytest.mark.parametrize(("kind", "written", "value"), LITERALS)
-def test_values_are_written_as_people_write_them(kind: str, written: Any, value: Any) -> None:
-    ranges = ranges_of(kind, [(value, value), (None, None)])
-    query = [Comparison(column="a", operator=Operator.EQUAL, values=(written,))]
-    assert surviving(ranges, query).tolist() == [True, True]
-    assert ranges.locate(0, to_bytes(kind, value)) == 0
-
-
-WRONG: list[tuple[str, Any]] = [
-    ("long", 1.5),
-    ("long", "x"),
-    ("long", 2**70),
-    ("date", "yesterday"),
-    ("decimal(9, 2)", "x"),
-    ("uuid", "x"),
-    ("string", 5),
-    ("boolean", "true"),
-    ("binary", "x"),
-]
-
-
-@pytest.mark.parametrize(("kind", "value"), WRONG)
-def test_a_value_of_another_type_is_refused(kind: str, value: Any) -> None:
-    query = [Comparison(column="a", operator=Operator.EQUAL, values=(value,))]
-    with pytest.raises(BadRequestError) as error:
-        surviving(ranges_of(kind, [(None, None)]), query)
-    assert str(error.value) == f"Cannot compare a with {value!r}: not a value of type {kind}"
-
-
-def test_a_comparison_with_the_wrong_number_of_values_is_refused() -> None:
-    query = [Comparison(column="a", operator=Operator.BETWEEN, values=(1,))]
-    with pytest.raises(BadRequestError, match=r"^Cannot compare a: between does not take 1 values$"):
-        surviving(ranges_of("long", [(0, 1)]), query)
 
 
 FIELDS = [Column(field_id=1, name="x", type="long"), Column(field_id=2, name="y", type="long")]

@@ -54,6 +54,7 @@ def test_every_finding_is_explained_with_its_weight() -> None:
         deletes=DeleteCounts(equality_files=20, equality_rows=500),
         row_groups=RowGroups(files_known=10, row_groups=20, average_bytes=1.0, source="footers", files_with_small_groups=5),
         unsorted_files=1000,
+        clustering=None,
         manifests=ManifestCounts(data_manifests=500, delete_manifests=0, bytes=10**6, average_files=2.0),
         expirable_snapshots=500,
         metadata_bytes=2 * 10**7,

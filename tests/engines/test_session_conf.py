@@ -118,7 +118,7 @@ def test_importing_the_session_imports_no_pyspark() -> None:
 
 
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", None])
-def test_a_users_garbage_collector_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
+def test_a_users_collector_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
     """A JVM refuses to start with two."""
     options = SparkOptions()
     if variable is None:

@@ -44,6 +44,8 @@ VALUES = {
     "reads-per-day": "12.5",
     "payback": "7 days",
     "scan-parallelism": "32",
+    "queries": "city = 'Rome'; amount > 10",
+    "evolve-specs": "true",
 }
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from neve.core.marker import PROPERTY
 from neve.errors import SettingsError
 from neve.settings.problems import HINT
 from tests.settings.conftest import Load
@@ -206,3 +207,8 @@ def test_warns_of_a_table_property_that_is_not_known(load: Load, caplog: pytest.
     assert [record.getMessage() for record in caplog.records] == [
         "table property neve.target-file-siz is not known to this release, did you mean neve.target-file-size?"
     ]
+
+
+def test_the_mark_of_a_run_at_work_is_known(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    load().policy({PROPERTY: "{}"})
+    assert caplog.messages == []

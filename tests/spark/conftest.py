@@ -25,6 +25,7 @@ collect_ignore = (
     [
         "test_arrow_schema_spark.py",
         "test_compact_nested.py",
+        "test_evolution.py",
         "test_orders_apart.py",
         "test_v3_types.py",
         "test_deletes_machine.py",

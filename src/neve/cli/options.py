@@ -120,7 +120,14 @@ KNOBS = "neve.knobs"
 _KNOB_PREFIX = "knob_"
 _SPELLINGS = {"small-file-threshold": ("--min-file-size",)}
 """Knobs that go by another name elsewhere, by their keys."""
-_METAVARS = {"size": "SIZE", "duration": "TIME", "ratio": "0..1", "yes/no": "YES|NO", "name": "NAME"}
+_METAVARS = {
+    "size": "SIZE",
+    "duration": "TIME",
+    "ratio": "0..1",
+    "yes/no": "YES|NO",
+    "name": "NAME",
+    "predicates": "SQL",
+}
 
 
 class KnobCommand(TyperCommand):

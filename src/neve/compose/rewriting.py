@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neve.core.model import PartitionSpec, TableState
     from neve.core.plan import Plan
     from neve.core.policy import Policy
+    from neve.core.queries import QueryGain
     from neve.core.record import RunRecord
     from neve.core.statistics import Condition
     from neve.core.upkeep import UpkeepRecord
@@ -65,7 +66,18 @@ class Rewriting:
             request = replace(request, paths=self._chosen(state, request.where))
         footers = self._footers(reader, state, memory.row_groups)
         now = self._clock.now_ms()
-        return state, plan.plan(state, policy, now_ms=now, memory=memory, footers=footers, request=request)
+        planned = plan.plan(state, policy, now_ms=now, memory=memory, footers=footers, request=request)
+        return state, self._with_queries(planned, state, {**memory.row_groups, **footers})
+
+    def _with_queries(self, planned: Plan, state: TableState, row_groups: Mapping[str, int]) -> Plan:
+        """The plan with what stated queries read. Spark reads predicates, so where there are some this starts it."""
+        if not planned.policy.queries:
+            return planned
+        from neve.engines.spark.bridge import TableBridge
+        from neve.flow.queries import predict
+
+        bridge = TableBridge(self._place.spark, state.name)
+        return planned.model_copy(update={"queries": predict(planned, state, bridge, row_groups)})
 
     def _policy(self, state: TableState, knobs: Knobs) -> Policy:
         """The table's, in which a layout that names no column of the table counts only if it was asked for in this very call:
@@ -239,6 +251,23 @@ class Rewriting:
 
         return TableBridge(self._place.spark, state.name).matching(state.snapshot_id, where) if state.snapshot_id else set()
 
+    def _counted_again(self, planned: Plan, record: RunRecord) -> tuple[QueryGain, ...]:
+        """What the plan's queries read now; as predicted only, where the table cannot be looked at any more."""
+        from neve.core.files import FileColumns
+        from neve.core.row_groups import with_row_groups
+        from neve.engines.spark.bridge import TableBridge
+        from neve.flow import inspect, queries
+
+        cut = {output.path: output.row_groups for group in record.groups for output in group.outputs}
+        try:
+            state = inspect.read(self._looking.reader(str(planned.table), planned.branch), Depth.FILES)
+            files = with_row_groups(state.files or FileColumns.empty(), {**self._looking.memory(state).row_groups, **cut})
+            bridge = TableBridge(self._place.spark, planned.table)
+            return queries.count_again(planned.queries, bridge, state.snapshot_id, files)
+        except NeveError as error:  # the run is done, and must be remembered
+            log.warning("the queries could not be counted again: %s", error)
+            return planned.queries
+
     def _specs(self, plan: Plan) -> Sequence[PartitionSpec]:
         return self._looking.reader(str(plan.table)).state().specs
 
@@ -300,7 +329,7 @@ class Rewriting:
         if sql is None:
             return carry_out()
         from neve.core.content import probe_result
-        from neve.core.workload import RUN_ID
+        from neve.core.model import RUN_ID
         from neve.engines.spark.probe import Probe
 
         probe = Probe(self._place.spark, sql, planned.table)
@@ -326,6 +355,8 @@ class Rewriting:
         after = self._looking.condition(table, branch, wrote=record)
         if before is not None and after is not None:
             record = record.between(before, after)
+        if planned.queries:
+            record = record.model_copy(update={"queries": self._counted_again(planned, record)})
         keep(store, record, planned)
         if record.incident is not None:
             raise CommitIncidentError(record.incident)

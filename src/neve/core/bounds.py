@@ -99,16 +99,14 @@ class Ranges:
             keys[i] = pc.unique(keys[i])
         return replace(self, lower=lower, upper=upper, single=self.single | (lower == upper), keys=tuple(keys))
 
-    def locate(self, column: int, data: bytes) -> int:
-        """Where a value stands among the bounds: twice its rank if it is one, else the odd number between its neighbours."""
+    def key_of(self, column: int, data: bytes) -> pa.Scalar:
+        """A value, given as Iceberg's bytes, as it compares with the column's keys."""
         value, known = _keys_of(pa.array([data], pa.binary()), self.columns[column].type)
         if not known[0]:
             raise BadRequestError(
                 f"Cannot compare {self.columns[column].name} with {data!r}: not a value of type {self.columns[column].type}"
             )
-        keys = self.keys[column]
-        below = int(pc.sum(pc.less(keys, value[0])).as_py() or 0)
-        return 2 * below if below < len(keys) and keys[below] == value[0] else 2 * below - 1
+        return value[0]
 
 
 def _beside(parts: Sequence[npt.NDArray[Any]], rows: int) -> npt.NDArray[np.int64]:

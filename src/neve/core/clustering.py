@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from neve.core.bounds import Mask, Ranges, Ranks
 from neve.core.files import FileColumns
-from neve.core.layout import Layout, LayoutKind
-from neve.core.model import Column
+from neve.core.layout import WRITTEN_IN, Layout, LayoutKind
+from neve.core.model import RUN_ID, Column, Snapshot
 from neve.core.overlap import Boxes, Layers, Numbers, Overlap, each_partition, layers, stretch
 from neve.errors import BadRequestError
 
@@ -115,6 +115,18 @@ def layout_columns(layout: Layout, columns: Sequence[Column]) -> tuple[Column, .
 def layout_ranges(files: FileColumns, layout: Layout, columns: Sequence[Column]) -> Ranges:
     """The ranges that `choose` looks at, for all files; `columns` are the table's."""
     return Ranges.of(files, layout_columns(layout, columns)).coarsened([field.transform for field in layout.fields])
+
+
+def runs_of(layout: Layout, snapshots: Sequence[Snapshot], written_by: npt.NDArray[Any]) -> Ranks:
+    """The run that wrote each file in this layout, by number, NO_RUN for the others; `written_by` are the files' snapshots."""
+    told, numbers = str(layout), dict[str, int]()
+    of_snapshot = {
+        one.snapshot_id: numbers.setdefault(one.summary.get(RUN_ID, str(one.snapshot_id)), len(numbers))
+        for one in snapshots
+        if one.summary.get(WRITTEN_IN) == told
+    }
+    known, places = np.unique(written_by, return_inverse=True)
+    return np.array([of_snapshot.get(int(one), NO_RUN) for one in known], dtype=np.int64)[places]
 
 
 def choose(

@@ -27,6 +27,7 @@ class LateEquality(StrEnum):
 
     STAYS = "they apply to the outputs as to the inputs"
     TOO_OLD = "equality deletes were rewritten meanwhile"
+    OTHER_SPEC = "a late equality delete applies, and not to files of another partition spec"
     VANISHES = "a late equality delete applies, and no file that stays would keep it alive"
 
 

@@ -12,6 +12,7 @@ from math import ceil
 
 from neve.core.inspection import DeleteCounts, Finding, Health, ManifestCounts, RowGroups
 from neve.core.policy import Policy
+from neve.core.skipping import Clustering
 from neve.core.units import MIB, counted, format_bytes, format_seconds
 
 
@@ -31,6 +32,7 @@ class Vitals:
     deletes: DeleteCounts | None
     row_groups: RowGroups | None
     unsorted_files: int | None
+    clustering: Clustering | None
     manifests: ManifestCounts | None
     expirable_snapshots: int
     metadata_bytes: int | None
@@ -171,7 +173,11 @@ def _tiny_partitions(vitals: Vitals, policy: Policy) -> Finding | None:
     )
 
 
-def _unsorted(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG001
+def _layout(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG001
+    return _unsorted(vitals) or _overlap(vitals)
+
+
+def _unsorted(vitals: Vitals) -> Finding | None:
     if not vitals.unsorted_files or not vitals.data_files:
         return None
     return Finding(
@@ -184,6 +190,23 @@ def _unsorted(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG001
     )
 
 
+def _overlap(vitals: Vitals) -> Finding | None:
+    found = vitals.clustering
+    if found is None or not found.run_bytes or not vitals.data_bytes:
+        return None
+    worst = max(found.columns, key=lambda column: column.point_read - column.point_read_after)
+    return Finding(
+        code="overlap",
+        title="Files overlap in the columns that they are laid out by",
+        weight=5,
+        severity=min(1.0, found.run_bytes / vitals.data_bytes),
+        evidence=f"a row's values lie in {found.depth:.1f} files on average; a query for one value of {worst.name} reads "
+        f"{worst.point_read:.0%} of the bytes",
+        fix=f"Cluster {counted(found.run_files, 'file')} ({format_bytes(found.run_bytes)}): such a query would read "
+        f"{worst.point_read_after:.0%}",
+    )
+
+
 RULES: tuple[Callable[[Vitals, Policy], Finding | None], ...] = (
     _small_files,
     _deletes,
@@ -193,5 +216,5 @@ RULES: tuple[Callable[[Vitals, Policy], Finding | None], ...] = (
     _snapshots,
     _metadata,
     _tiny_partitions,
-    _unsorted,
+    _layout,
 )

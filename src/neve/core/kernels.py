@@ -33,6 +33,7 @@ class GroupTraits:
     row_groups: Column
     ordered: Column
     inputs_sorted: Column
+    changes_spec: Column
     columns: int
 
 
@@ -45,6 +46,7 @@ SORT_IN_TASK_BYTES = 512 * MIB
 
 _RULES = (
     (Kernel.SPARK, "not every file is Parquet"),
+    (Kernel.SPARK, "rows go to partitions of the current spec"),
     (Kernel.ARROW, "its files are sorted already, and are merged"),
     (Kernel.SPARK, "so large that many tasks bring it into order"),
     (Kernel.ARROW, "small enough to be brought into order in one task"),
@@ -55,7 +57,7 @@ _RULES = (
     (Kernel.COPY, "row groups are large enough to keep"),
     (Kernel.ARROW, "row groups are too small to keep, or unknown"),
 )
-_SHARED, _OPEN_FROM = 2, 5
+_SHARED, _OPEN_FROM = 3, 6
 """Rules before the latter say what is right, those after it what is cheap: a pinned kernel overrules only these, unless it is
 `spark`, which is always right, or `arrow` where the order of many rows is shared out."""
 
@@ -68,6 +70,7 @@ def choose_kernels(groups: GroupTraits, policy: Policy, pinned: Kernel | None = 
     chunks = np.maximum(groups.row_groups, groups.files) * groups.columns
     conditions = [
         ~groups.all_parquet,
+        groups.changes_spec,
         groups.ordered & groups.inputs_sorted,
         groups.ordered & (groups.bytes > SORT_IN_TASK_BYTES),
         groups.ordered,

@@ -150,6 +150,8 @@ def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, C
     kept: DataFile = {
         key: model.data_file[key] for key in ("spec-id", "content", "file-format", "partition") if key in model.data_file
     }
+    if output.spec_id is not None:
+        kept |= {"spec-id": output.spec_id, "partition": list(output.partition)}
     described: DataFile = {
         **kept,
         "file-path": output.path,

@@ -17,6 +17,9 @@ from neve.errors import BadRequestError
 MAIN = "main"
 """The branch that readers see unless they ask for another."""
 
+RUN_ID = "neve.run-id"
+"""Stands in the summary of every snapshot that we commit."""
+
 
 class Frozen(BaseModel):
     """A value: immutable, and strict about what it holds."""

@@ -16,6 +16,7 @@ from neve.core.layout import Layout
 from neve.core.model import MAIN, Frozen, TableName
 from neve.core.plan_words import Group, Price
 from neve.core.policy import Policy
+from neve.core.queries import QueryGain
 
 FORMAT_VERSION = 1
 
@@ -62,6 +63,8 @@ class Plan(Frozen):
     gain_per_month: float = 0.0
     """What readers save in a month, by prediction, in the currency of the price table; of partitions that have groups."""
     preferred: tuple[Preferred, ...] = ()
+    queries: tuple[QueryGain, ...] = ()
+    """What the queries that the policy states read now, and are predicted to read after the run."""
     groups: Annotated[Groups, Field(repr=False)]
     skipped: tuple[Skipped, ...]
     empty_reason: str | None

@@ -312,6 +312,21 @@ class Policy(BaseModel):
         unset="any number of files will do",
         ge=1,
     )
+    queries: str | None = knob(
+        None,
+        "queries",
+        unit="predicates",
+        why="What readers look for, as Spark SQL predicates with semicolons between them; a plan tells what they read now and "
+        "what they would, a run what they do.",
+        unset="none",
+    )
+    evolve_specs: bool = knob(
+        False,
+        "evolve-specs",
+        unit="yes/no",
+        why="Whether files of older partition specs are rewritten into partitions of the current one, for which Spark shuffles "
+        "their rows.",
+    )
     preset: PresetName | None = knob(
         None,
         "preset",

@@ -8,6 +8,7 @@ from neve.core.content import ProbeResult
 from neve.core.model import MAIN, Frozen
 from neve.core.plan_words import Kernel
 from neve.core.proof import Proof
+from neve.core.queries import QueryGain
 from neve.core.statistics import Condition, Statistics
 from neve.core.work import OutputFile
 
@@ -78,6 +79,7 @@ class RunRecord(Frozen):
     after: Condition | None = None
     stats: Statistics | None = None
     probe: ProbeResult | None = None
+    queries: tuple[QueryGain, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -7,16 +7,22 @@ read; split offsets serve for the rest. Called by `flow.inspect` and `flow.plan`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from neve.core.files import DATA, UNKNOWN, FileColumns
+from neve.core.files import DATA, SCHEMA, UNKNOWN, FileColumns
 from neve.core.inspection import RowGroups
 from neve.core.policy import Policy
+from neve.core.units import MIB
 
 Source = Literal["records", "split-offsets", "footers", "mixed"]
+
+ROW_GROUP_BYTES = 128 * MIB
+"""What Iceberg's writers and ours make a row group of, unless the table says otherwise."""
 
 
 def row_groups_by_file(
@@ -34,6 +40,13 @@ def row_groups_by_file(
         elif groups[i] != UNKNOWN:
             sources.add("split-offsets")
     return groups, sources
+
+
+def with_row_groups(files: FileColumns, records: Mapping[str, int]) -> FileColumns:
+    """The files with as many row groups as our records know of them."""
+    groups, _ = row_groups_by_file(files, records, {})
+    at = SCHEMA.get_field_index("row_groups")
+    return replace(files, table=files.table.set_column(at, SCHEMA.field(at), pa.array(groups, SCHEMA.field(at).type)))
 
 
 def untold(files: FileColumns, records: Mapping[str, int]) -> list[str]:

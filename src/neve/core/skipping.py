@@ -1,18 +1,14 @@
 """What selective queries read, told from bounds alone (docs/clustering.md). Pure; for inspection and for predicting a gain.
 
-Typical queries ask one column for one value, or for a hundredth of the rows; stated queries are comparisons that must all hold.
-A file counts as read wherever its bounds do not rule it out, as in every engine that reads Iceberg.
+Typical queries ask one column for one value, or for a hundredth of the rows; stated ones are `query_gain`'s. A file counts as
+read wherever its bounds do not rule it out, as in every engine that reads Iceberg.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
-from enum import StrEnum
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +17,8 @@ from neve.core.bounds import Mask, Ranges, Ranks
 from neve.core.clustering import Limits, Outcome, choose, layout_columns
 from neve.core.files import DATA, FileColumns
 from neve.core.layout import Layout
-from neve.core.metrics import to_bytes
 from neve.core.model import Column, Frozen
 from neve.core.overlap import Boxes
-from neve.errors import BadRequestError
 
 QUERIES = 100
 """Typical queries for each column, spread evenly over the rows."""
@@ -100,114 +94,6 @@ def _met(boxes: Boxes, i: int, files: Ranks, sizes: npt.NDArray[Any], first: Ran
         count = np.searchsorted(2 * edges[order, i], ends, side=side)  # type: ignore[call-overload]
         met += sign * np.stack((count, np.concatenate(([0], np.cumsum(sizes[order])))[count]))
     return float(met[0].mean()), float(met[1].mean())
-
-
-class Operator(StrEnum):
-    """How a stated query compares a column with its values."""
-
-    EQUAL = "="
-    LESS = "<"
-    AT_MOST = "<="
-    MORE = ">"
-    AT_LEAST = ">="
-    BETWEEN = "between"  # both ends included
-    IN = "in"
-
-
-class Comparison(Frozen):
-    """One condition of a query. Dates, times and decimals may be written as text."""
-
-    column: str
-    operator: Operator
-    values: tuple[Any, ...]
-
-
-class Touched(Frozen):
-    """What a query reads."""
-
-    files: int
-    bytes: int
-
-
-def touched(ranges: Ranges, sizes: npt.NDArray[Any], query: Sequence[Comparison]) -> Touched:
-    """The files that no condition of the query rules out."""
-    read = surviving(ranges, query)
-    return Touched(files=int(read.sum()), bytes=int(sizes[read].sum()))
-
-
-def surviving(ranges: Ranges, query: Sequence[Comparison]) -> Mask:
-    """Which files may hold a row for which all conditions hold; those on columns that were not read rule nothing out."""
-    read = np.ones(len(ranges), dtype=np.bool_)
-    places = {column.name: i for i, column in enumerate(ranges.columns)}
-    for condition in query:
-        if condition.column in places:
-            read &= _matching(ranges, places[condition.column], condition)
-    return read
-
-
-def _matching(ranges: Ranges, i: int, condition: Comparison) -> Mask:
-    lower, upper = 2 * ranges.lower[:, i], 2 * ranges.upper[:, i]
-    matching = np.zeros(len(ranges), dtype=np.bool_)
-    for first, last in _asked(condition, [ranges.locate(i, serialized(ranges.columns[i], v)) for v in condition.values]):
-        matching |= (lower <= last) & (first <= upper)
-    return matching
-
-
-def _asked(condition: Comparison, at: list[int]) -> list[tuple[float, float]]:
-    """The ranges that the condition asks for, both ends included; bounds are even numbers, so a strict end moves by one."""
-    if condition.operator is Operator.IN:
-        return [(place, place) for place in at]
-    if len(at) != (2 if condition.operator is Operator.BETWEEN else 1):
-        raise BadRequestError(f"Cannot compare {condition.column}: {condition.operator} does not take {len(at)} values")
-    return [
-        {
-            Operator.EQUAL: (at[0], at[0]),
-            Operator.LESS: (-np.inf, at[0] - 1),
-            Operator.AT_MOST: (-np.inf, at[0]),
-            Operator.MORE: (at[0] + 1, np.inf),
-            Operator.AT_LEAST: (at[0], np.inf),
-            Operator.BETWEEN: (at[0], at[-1]),
-        }[condition.operator]
-    ]
-
-
-def serialized(column: Column, value: Any) -> bytes:
-    """A value as Iceberg's bytes for this column; dates, times, decimals and UUIDs may be text."""
-    try:
-        return _serialized(column.type, value)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise BadRequestError(f"Cannot compare {column.name} with {value!r}: not a value of type {column.type}") from error
-
-
-def _serialized(kind: str, value: Any) -> bytes:
-    if kind in {"int", "long"}:
-        if int(value) != value:
-            raise ValueError(value)
-        return to_bytes("long", value)
-    if kind in {"float", "double"}:
-        return to_bytes("double", float(value))
-    if kind == "date":
-        return to_bytes("long", (_parsed(date, value) - date(1970, 1, 1)).days)
-    if kind == "time":
-        at = _parsed(time, value)
-        return to_bytes("long", ((at.hour * 60 + at.minute) * 60 + at.second) * 10**6 + at.microsecond)
-    if kind.startswith("timestamp"):
-        at = _parsed(datetime, value)
-        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-        micros = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
-        return to_bytes("long", micros * 1000 if kind.endswith("_ns") else micros)
-    if kind.startswith("decimal"):
-        scale = int(kind.rstrip(")").rpartition(",")[2])
-        return to_bytes(kind, int(Decimal(str(value)).scaleb(scale)))
-    if kind == "uuid":
-        return (value if isinstance(value, UUID) else UUID(value)).bytes
-    if not isinstance(value, {"string": str, "boolean": bool}.get(kind, bytes)):
-        raise TypeError(value)
-    return to_bytes(kind, value)
-
-
-def _parsed(kind: Any, value: Any) -> Any:
-    return kind.fromisoformat(value) if isinstance(value, str) else value
 
 
 class ColumnClustering(Frozen):

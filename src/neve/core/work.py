@@ -137,6 +137,8 @@ class WorkOrder(Frozen):
     """The order of rows in the outputs, which follow one another without overlap; None keeps the order of the inputs."""
     inputs_sorted: bool = False
     """Whether each input already has the layout's order, so that merging them is enough."""
+    output_spec_id: int | None = None
+    """The table's current spec where the inputs have an older one: rows go to the partitions that it gives them."""
 
     @property
     def digest(self) -> str:
@@ -159,6 +161,9 @@ class OutputFile(Frozen):
     split_offsets: tuple[int, ...]
     sort_order_id: int = 0
     metrics: dict[int, Metrics]
+    spec_id: int | None = None
+    partition: tuple[Any, ...] = ()
+    """Of a file that has another spec than the inputs, in Iceberg's JSON."""
 
 
 class Counted(Frozen):

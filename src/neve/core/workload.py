@@ -10,11 +10,8 @@ from itertools import pairwise
 from statistics import median
 
 from neve.core.inspection import Workload, WorkloadKind
-from neve.core.model import Snapshot
+from neve.core.model import RUN_ID, Snapshot
 from neve.core.units import format_seconds
-
-RUN_ID = "neve.run-id"
-"""Stands in the summary of every snapshot that we commit."""
 
 WINDOW_SECONDS = 7 * 86400.0
 COLD_AFTER_SECONDS = 7 * 86400.0

@@ -29,9 +29,9 @@ from neve.core.conflicts import (
 from neve.core.layout import WRITTEN_IN
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.marker import Marker
+from neve.core.model import RUN_ID
 from neve.core.plan import Plan
 from neve.core.positions import Longs
-from neve.core.workload import RUN_ID
 from neve.errors import (
     CatalogUnreachableError,
     CommitConflictError,
@@ -278,6 +278,8 @@ class Committer:
         self, groups: Sequence[WrittenGroup], head: int | None, live: Mapping[str, LiveFile]
     ) -> Iterator[tuple[WrittenGroup, Verdict]]:
         late = self._late_equality([file for group in groups for file in group.inputs], head, live)
+        if any(group.changes_spec for group in groups):
+            late = LateEquality.OTHER_SPEC  # no file of such a commit has the plan's number (docs/adr/0007)
         for group in groups:
             yield group, judge(group.inputs, live, late_equality=late)
 
@@ -331,6 +333,8 @@ class Committer:
 
     def _keeps_number(self, groups: Sequence[WrittenGroup], live: Mapping[str, LiveFile]) -> bool:
         inputs = [file for group in groups for file in group.inputs]
+        if any(group.changes_spec for group in groups):
+            return False  # of the plan's age, late deletes of the partitions that they come to would reach them
         if any(came_late(file, live) for file in inputs):
             return True  # they apply only to outputs of the plan's age; that they stay alive has been seen to
         planned, version = self._plan.snapshot_id, self._plan.table_format_version

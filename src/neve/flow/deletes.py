@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from neve.core.live import EQUALITY, DataFile, DeleteKey, LiveFile, delete_key
-from neve.core.model import MAIN, TableName
+from neve.core.model import MAIN, RUN_ID, TableName
 from neve.core.positions import Longs
 from neve.core.record import RunOutcome
 from neve.core.upkeep import (
@@ -31,7 +31,6 @@ from neve.core.upkeep import (
     superseded,
     targets,
 )
-from neve.core.workload import RUN_ID
 from neve.errors import (
     BadRequestError,
     CatalogUnreachableError,

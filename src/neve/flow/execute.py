@@ -57,6 +57,7 @@ def work_orders(
                 row_lineage=lineage,
                 layout=plan.layout if group.ordered else None,
                 inputs_sorted=_inputs_sorted(plan, group),
+                output_spec_id=_output_spec(plan, group),
             )
         )
     return orders
@@ -67,6 +68,11 @@ def _inputs_sorted(plan: Plan, group: Group) -> bool:
     if not group.ordered or plan.layout is None or plan.layout.order_id == 0:
         return False
     return bool((plan.files.column("sort_order_id")[list(group.files)] == plan.layout.order_id).all())
+
+
+def _output_spec(plan: Plan, group: Group) -> int | None:
+    """The current spec for a group of an older one, if the policy brings old data to it."""
+    return plan.default_spec_id if plan.policy.evolve_specs and group.spec_id != plan.default_spec_id else None
 
 
 class _Deletes:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 import numpy as np
 import numpy.typing as npt
 
+from neve.core.clustering import runs_of
 from neve.core.depth import Depth
 from neve.core.files import DATA, EQUALITY_DELETES, FileColumns, Partition
 from neve.core.health import Vitals, assess
@@ -114,6 +115,7 @@ def examine(
     order = _sort_order(state)
     sorted_files = None if files is None or order is None else _sorted_files(files, order.order_id)
     manifests = None if state.manifests is None else _manifest_counts(state.manifests)
+    clustering = _clustering(state, policy, layout)
     health = assess(
         Vitals(
             data_files=totals.data_files,
@@ -126,6 +128,7 @@ def examine(
             deletes=totals.deletes,
             row_groups=groups,
             unsorted_files=None if sorted_files is None else (totals.data_files or 0) - sorted_files,
+            clustering=clustering,
             manifests=manifests,
             expirable_snapshots=_expirable(state, policy, now_ms),
             metadata_bytes=state.metadata_bytes,
@@ -169,7 +172,7 @@ def examine(
         metadata_log_entries=state.metadata_log_entries,
         statistics_files=state.statistics_files,
         workload=classify(state.snapshots, now_ms),
-        clustering=_clustering(state, policy, layout),
+        clustering=clustering,
         health=health,
     )
 
@@ -275,7 +278,8 @@ def _clustering(state: TableState, policy: Policy, layout: Layout | None) -> Clu
     if state.files is None or state.files.bounds is None or layout is None:
         return None
     depth, target = policy.cluster_depth, policy.target_file_size_bytes
-    return assess_clustering(state.files, state.fields, layout, max_depth=depth, target_bytes=target)
+    runs = runs_of(layout, state.snapshots, state.files.column("snapshot_id"))
+    return assess_clustering(state.files, state.fields, layout, max_depth=depth, target_bytes=target, runs=runs)
 
 
 def _sorted_files(files: FileColumns, order_id: int) -> int:

@@ -30,6 +30,11 @@ class WrittenGroup:
         return {file["file-path"] for file in self.outputs}
 
     @property
+    def changes_spec(self) -> bool:
+        """Whether its rows go to partitions of another spec."""
+        return any(file["spec-id"] != self.inputs[0].data_file["spec-id"] for file in self.outputs)
+
+    @property
     def input_bytes(self) -> int:
         """How much was read for it."""
         return sum(file.size_bytes for file in self.inputs)

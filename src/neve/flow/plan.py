@@ -57,9 +57,10 @@ class Request:
 
 
 def bounds_wanted(state: TableState, policy: Policy) -> tuple[int, ...]:
-    """The columns whose bounds the policy's strategy looks at, by field id; `plan` does with less where they were not read."""
+    """The columns whose bounds the policy's strategy looks at, or the prediction for its queries, by field id; `plan` does with
+    less where they were not read."""
     layout = layout_of(state, policy)
-    if layout is None or not KNOWN[policy.strategy].needs_ranges:
+    if layout is None or not (KNOWN[policy.strategy].needs_ranges or policy.queries):
         return ()
     return tuple(column.field_id for column in layout_columns(layout, state.fields))
 
@@ -148,7 +149,7 @@ class _Planner:
     def preferred(self, groups: Groups) -> Iterator[Preferred]:
         """The strategy of each partition that has groups, where it was chosen among several."""
         for i in np.unique(groups.partition).tolist() if self.proposal.verdicts else ():
-            if (told := self.proposal.verdicts[i]) is not None:
+            if (told := self.proposal.verdicts[i]) is not None and not self.view.changes_spec[i]:
                 home = self.files.partitions[i]
                 yield Preferred(partition=home.path, spec_id=home.spec_id, **vars(told))
 
@@ -160,11 +161,24 @@ class _Planner:
         else:
             asked = KNOWN[self.policy.strategy].propose(view)
         forced = Proposal.of(view, [Choice(Tier.MAJOR if request.force else None, "forced")] * len(view))
-        which = np.where(asked.wanted | ~forced.wanted, 0, 1)
-        reasons = [(asked, forced)[number].reasons[i] for i, number in enumerate(which.tolist())]
+        proposals, which = [asked, forced], np.where(asked.wanted | ~forced.wanted, 0, 1)
+        if view.changes_spec.any():
+            proposals, which = [*proposals, self._moved()], np.where(view.changes_spec, 2, which)
+        reasons = [proposals[number].reasons[i] for i, number in enumerate(which.tolist())]
         for i, reason in self._left_out():
             which[i], reasons[i] = NOTHING, reason
-        return replace(joined(view, [asked, forced], which, reasons), priority=asked.priority, verdicts=asked.verdicts)
+        return replace(joined(view, proposals, which, reasons), priority=asked.priority, verdicts=asked.verdicts)
+
+    def _moved(self) -> Proposal:
+        """All files of older specs, where the policy brings them to the current one; whoever writes them sorts as the table
+        asks, and a clustering is left to a later run."""
+        names = {spec.spec_id: f"spec {spec.spec_id} ({spec})" for spec in self.state.specs}
+        now, none = names[self.state.default_spec_id], np.zeros(len(self.view), bool)
+        homes = zip(self.files.partitions, self.view.changes_spec.tolist(), strict=True)
+        choices = [
+            Choice(Tier.FULL, f"of {names[home.spec_id]}, brought to {now}") if old else Choice(None, "") for home, old in homes
+        ]
+        return replace(Proposal.of(self.view, choices), ordered=none)
 
     def _left_out(self) -> Iterator[tuple[int, str]]:
         """Partitions that no strategy is to touch."""
@@ -215,6 +229,7 @@ class _Planner:
             row_groups=np.where(groups_known, total(np.maximum(self.marked.row_groups, 0)), 0),
             ordered=proposal.ordered[home] if len(home) else home > 0,
             inputs_sorted=total(self.view.in_order) == counts,
+            changes_spec=self.view.changes_spec[home] if len(home) else home > 0,
         )
         kernel, why = choose_kernels(traits, policy, self.request.kernel)
         return Groups(
@@ -235,10 +250,11 @@ class _Planner:
         )
 
     def _numbers(self, rows: Column) -> Column:
-        """The bin of each candidate: files that are brought into order are together, others are cut to outputs."""
+        """The bin of each candidate: files that are brought into order, or to another spec, are together, others are cut to
+        outputs."""
         home, sizes, policy = self.files.column("partition")[rows], self.files.column("size_bytes")[rows], self.policy
         written = self._written_order()[rows]
-        ordered = self.proposal.ordered[home] if len(rows) else home > 0
+        ordered = (self.proposal.ordered | self.view.changes_spec)[home] if len(rows) else home > 0
         plain = ~ordered
         numbers = np.empty(len(rows), dtype=np.int64)
         numbers[plain] = pack(home[plain], sizes[plain], written[plain], policy.target_file_size_bytes)
@@ -309,7 +325,7 @@ class _Planner:
         return {
             i: f"a scan by {tasks} tasks would take {format_seconds(then[i])}, not {format_seconds(now[i])}: "
             f"{counted(int(before[i] - fewer[i]), 'file')} would be too few (scan-parallelism)"
-            for i in np.flatnonzero((fewer > 0) & (then > now)).tolist()
+            for i in np.flatnonzero((fewer > 0) & (then > now) & ~self.view.changes_spec).tolist()
         }
 
     def _neediest_first(self, bins: Groups, rows: Column) -> Column:

@@ -16,11 +16,11 @@ from uuid import uuid4
 
 from neve.core.journal import JournaledGroup, JournaledRun
 from neve.core.live import LiveFile
+from neve.core.model import RUN_ID
 from neve.core.plan import Plan
 from neve.core.proof import Proof
 from neve.core.record import GroupRecord, GroupState, RunRecord
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
-from neve.core.workload import RUN_ID
 from neve.errors import BadRequestError, CommitIncidentError
 from neve.flow.commit import Committer, Outcome
 from neve.flow.execute import work_orders
@@ -162,11 +162,11 @@ class _Run:
             if (group := self._verified(result)) is not None:
                 batch.append(group)
             if len(batch) >= BATCH_GROUPS or (batch and self._now_ms() - since_ms >= BATCH_MS):
-                self._commit_by_layout(batch)
+                self._commit_by_kind(batch)
                 batch, since_ms = [], self._now_ms()
             if self.incident is not None:
                 break
-        self._commit_by_layout(batch)
+        self._commit_by_kind(batch)
         record = record_of(
             self.plan,
             self.records,
@@ -273,12 +273,13 @@ class _Run:
             peak_memory_bytes=result.peak_memory_bytes,
         )
 
-    def _commit_by_layout(self, batch: Sequence[WrittenGroup]) -> None:
-        """Files in the plan's layout and others in commits of their own: a snapshot tells the layout of all of its files."""
-        for ordered in (False, True):
-            part = [group for group in batch if bool(self.plan.groups.ordered[group.group_id]) is ordered]
-            if part and self.incident is None:
-                self._commit(part)
+    def _commit_by_kind(self, batch: Sequence[WrittenGroup]) -> None:
+        """Files in the plan's layout and others in commits of their own: a snapshot tells the layout of all of its files. So
+        are groups that change their spec: no file of their commit may have the plan's number (docs/adr/0007)."""
+        kinds = {group.group_id: (bool(self.plan.groups.ordered[group.group_id]), group.changes_spec) for group in batch}
+        for kind in sorted(set(kinds.values())):
+            if self.incident is None:
+                self._commit([group for group in batch if kinds[group.group_id] == kind])
 
     def _commit(self, batch: Sequence[WrittenGroup]) -> None:
         self._write_down()  # what is not known to be written must never be live

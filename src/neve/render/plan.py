@@ -21,6 +21,7 @@ from neve.core.plan_words import Group, Price
 from neve.core.units import counted, format_bytes, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import count, printable
+from neve.render.queries import queries_table
 from neve.render.text import INDENT
 
 UNLIMITED = 10_000
@@ -64,6 +65,8 @@ def _sections(plan: Plan, groups: int) -> Iterator[RenderableType]:
         yield Text(aim, style="dim")
     if len(plan.groups) and groups > 0:
         yield _titled(_groups_title(len(plan.groups), groups), GroupTable(plan.groups[:groups]))
+    if plan.queries:
+        yield _titled("Queries", queries_table(plan.queries))
     if len(plan.groups):
         yield _titled("Kernels", _counted_reasons(_kernel_reasons(plan)))
     if len(plan.groups) or len({skipped.reason for skipped in plan.skipped}) > 1:

@@ -20,6 +20,7 @@ from neve.core.statistics import Condition
 from neve.core.units import counted, format_bytes, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import band, count, moment, printable
+from neve.render.queries import queries_table
 from neve.render.text import INDENT
 
 GROUPS_SHOWN = 10
@@ -74,6 +75,8 @@ def _sections(record: RunRecord) -> Iterator[RenderableType]:
         yield Text(printable(record.incident), style="bold red")
     if record.before is not None and record.after is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
         yield _titled("Before and after", _conditions(record.before, record.after))
+    if record.queries:
+        yield _titled("Queries", queries_table(record.queries))
     if record.probe is not None:
         yield _titled("Probe query", _probe(record.probe))
     if record.kernels:

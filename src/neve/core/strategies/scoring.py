@@ -18,14 +18,13 @@ from neve.core.groups import KERNELS
 from neve.core.kernels import GroupTraits, choose_kernels
 from neve.core.packing import bins_wanted
 from neve.core.plan_words import Kernel
+from neve.core.row_groups import ROW_GROUP_BYTES
 from neve.core.strategies.proposal import Proposal
 from neve.core.strategies.view import SELECTIVE_SHARE, View
-from neve.core.units import MIB
 
 Column = npt.NDArray[Any]
 
 MONTH_SECONDS = 30 * 86400.0
-ROW_GROUP_BYTES = 128 * MIB
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,7 @@ class _Scoring:
             row_groups=np.where(known, self._chosen(self.groups), 0),
             ordered=self.proposal.ordered,
             inputs_sorted=self._chosen(~view.in_order) == 0,
+            changes_spec=view.changes_spec,
         )
         return choose_kernels(traits, view.policy)[0]
 

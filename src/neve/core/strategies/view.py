@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.core.bounds import Ranges
-from neve.core.clustering import NO_RUN, choose, layout_ranges
 from neve.core.clustering import Choice as Cluster
+from neve.core.clustering import choose, layout_ranges, runs_of
 from neve.core.cost import Rates
-from neve.core.layout import WRITTEN_IN, Layout, LayoutKind
+from neve.core.layout import Layout, LayoutKind
 from neve.core.model import TableState
 from neve.core.overlap import Overlap
 from neve.core.plan_words import Tier
@@ -74,6 +74,13 @@ class View:
             duplicate_ratio=float(self.hidden[i]),
             seconds_since_compaction=None if compacted == NEVER else (self.now_ms - compacted) / 1000,
         )
+
+    @cached_property
+    def changes_spec(self) -> Mask:
+        """Partitions of older specs, where the policy brings their rows to the current one."""
+        specs = np.array([home.spec_id for home in self.files.columns.partitions], dtype=np.int64)
+        mask: Mask = (specs != self.state.default_spec_id) & self.policy.evolve_specs
+        return mask
 
     @cached_property
     def in_order(self) -> Mask:
@@ -142,18 +149,9 @@ class View:
             max_depth=self.policy.cluster_depth,
             target_bytes=self.policy.target_file_size_bytes,
             kind=self.layout.kind,
-            runs=self._runs[rows],
+            runs=runs_of(self.layout, self.state.snapshots, columns.column("snapshot_id")[rows]),
         )
         return {one.partition: replace(one, files=rows[one.files]) for one in found}
-
-    @property
-    def _runs(self) -> Column:
-        """The snapshot of each file that was written in this layout."""
-        told = str(self.layout)
-        ours = [one.snapshot_id for one in self.state.snapshots if one.summary.get(WRITTEN_IN) == told]
-        written = self.files.columns.column("snapshot_id")
-        runs: Column = np.where(np.isin(written, ours), written, NO_RUN)
-        return runs
 
     def touched(self, overlap: Overlap) -> float:
         """Files that a query for one value meets: of the first column where rows are sorted, of any along a curve."""

@@ -6,6 +6,7 @@ Files travel as JSON (`descriptions`), commits are put together in `deltas`. Use
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.model import MAIN, TableName
+from neve.core.queries import Planned
 from neve.engines.spark.deltas import Exchange, Onto, commit_exchange, commit_row_delta
 from neve.engines.spark.descriptions import Descriptions, delete_identity, identity, java_class
 from neve.engines.spark.methods import Methods
@@ -238,6 +240,21 @@ class TableBridge:
         """The data files that may hold rows for which a Spark SQL predicate is true."""
         filtered = self.table.newScan().useSnapshot(snapshot_id).filter(self._expression(where)).ignoreResiduals()
         return set(self._descriptions.paths(self._tasks_of(snapshot_id, filtered)))
+
+    def planned(self, snapshot_id: int | None, query: str) -> Planned:
+        """What Iceberg's planning makes of a query, as `EXPLAIN` would count it; nothing where there is no snapshot."""
+        condition = self._expression(query)
+        started = time.perf_counter()
+        scan = self.table.newScan().filter(condition)
+        tasks = None if snapshot_id is None else self._tasks_of(snapshot_id, scan.useSnapshot(snapshot_id))
+        seconds = time.perf_counter() - started
+        plain = self._java("expressions.Expressions").rewriteNot(condition)
+        return Planned(
+            query=query,
+            condition=json.loads(self._java("expressions.ExpressionParser").toJson(plain)),
+            paths=set(self._descriptions.paths(tasks)) if tasks is not None else set(),
+            seconds=seconds,
+        )
 
     def _all_tasks(self, snapshot_id: int) -> Any:
         return self._tasks_of(snapshot_id, self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals())

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neve.core.model import MAIN
-from neve.core.workload import RUN_ID
+from neve.core.model import MAIN, RUN_ID
 from neve.engines.spark.methods import Methods
 from neve.engines.spark.outcome import committing
 from neve.errors import CommitConflictError

@@ -32,6 +32,7 @@ class Descriptions:
 
     def __init__(self, jvm: Any, table: Any, methods: Methods) -> None:
         self._jvm, self._table, self._methods = jvm, table, methods
+        self._stand_ins: Any = None
 
     def live_files(self, tasks: Any) -> list[LiveFile]:
         """The files of a scan's tasks. A delete is described once, however many files have it."""
@@ -77,7 +78,7 @@ class Descriptions:
 
     def of_one_spec(self, files: Any, spec_id: int) -> list[DataFile]:
         """A Java list of files of one partition spec, in one call."""
-        texts = self._methods.written(files, self._table.specs().get(spec_id))
+        texts = self._methods.written(files, self._specs.get(spec_id))
         return [json.loads(text) for text in texts]
 
     def tasks(self, files: Iterable[DataFile]) -> Any:
@@ -110,21 +111,41 @@ class Descriptions:
         """Iceberg writes a NaN partition value as a text, which it then refuses to read as a number."""
         if not any(value in _NOT_NUMBERS for value in file.get("partition") or () if isinstance(value, str)):
             return file
-        spec = self._table.specs().get(int(file["spec-id"]))
+        spec = self._specs.get(int(file["spec-id"]))
         values = zip(file["partition"], [str(field.type()) for field in spec.partitionType().fields()], strict=True)
         return {**file, "partition": [float(v) if k in ("float", "double") and v is not None else v for v, k in values]}
 
     def _parsed(self, tasks: list[dict[str, Any]], deletes: list[DataFile]) -> Any:
         answer = {"status": "completed", "file-scan-tasks": tasks} | ({"delete-files": deletes} if deletes else {})
-        return self._responses.fromJson(self._lenient_json.readTree(json.dumps(answer)), self._table.specs(), True)
+        return self._responses.fromJson(self._lenient_json.readTree(json.dumps(answer)), self._specs, True)
 
     def _response(self, tasks: Any) -> Any:
         status = self._java("rest.PlanStatus").COMPLETED
         builder = self._java("rest.responses.PlanTableScanResponse").builder().withPlanStatus(status).withFileScanTasks(tasks)
-        return builder.withSpecsById(self._table.specs()).build()
+        return builder.withSpecsById(self._specs).build()
 
     def _java(self, name: str) -> Any:
         return java_class(self._jvm, name)
+
+    @property
+    def _specs(self) -> Any:
+        """The table's specs by id. A field that is dropped in format v1 stays as void; where only such are left, Iceberg's JSON
+        calls the spec unpartitioned and then refuses the nulls of its files. Specs of as many other fields stand for these; no
+        identity among them, which readers would take for a column's value."""
+        specs = self._table.specs()
+        if self._stand_ins is None or self._stand_ins.size() != specs.size():
+            self._stand_ins = self._jvm.java.util.HashMap(specs)
+            for spec_id, spec in specs.items():
+                if fields := int(spec.fields().size()) * bool(spec.isUnpartitioned()):
+                    self._stand_ins.put(spec_id, self._stand_in(spec_id, fields))
+        return self._stand_ins
+
+    def _stand_in(self, spec_id: int, fields: int) -> Any:
+        names = {i: f"void{i}" for i in range(1, fields + 1)}
+        columns = [{"id": i, "name": name, "required": False, "type": "int"} for i, name in names.items()]
+        schema = self._java("SchemaParser").fromJson(json.dumps({"type": "struct", "fields": columns}))
+        parts = [{"name": n, "transform": "bucket[2]", "source-id": i, "field-id": 999 + i} for i, n in names.items()]
+        return self._java("PartitionSpecParser").fromJson(schema, json.dumps({"spec-id": spec_id, "fields": parts}))
 
     @cached_property
     def _lenient_json(self) -> Any:

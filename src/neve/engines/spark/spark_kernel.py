@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from neve.core.layout import Layout
@@ -16,6 +17,7 @@ from neve.core.plan_words import Kernel
 from neve.core.units import MIB
 from neve.core.work import Metrics, OutputFile, WorkOrder, WorkResult
 from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.respec import home_of, is_routed, to_spec
 from neve.engines.spark.sorting import Amount, Sorter
 from neve.engines.spark.staging import staged
 
@@ -42,7 +44,7 @@ class SparkKernel:
             frame = self._frame(set_id, order)
             live_rows = frame.count()
             try:
-                self._write(self._arranged(frame, order, live_rows), set_id, order)
+                self._write(self._arranged(frame, order, live_rows), set_id, order, tasks)
                 files = self._bridge.describe(coordinator.fetchNewFiles(table, set_id))
             finally:
                 coordinator.clearRewrite(table, set_id)
@@ -53,7 +55,7 @@ class SparkKernel:
             inputs_digest=order.digest,
             kernel=Kernel.SPARK,
             refusals=refusals,
-            outputs=tuple(_output(LiveFile(file), order.layout) for file in files),
+            outputs=tuple(_output(LiveFile(file), order.layout, home_of(file, order, table)) for file in files),
             rows_read=read,
             rows_dropped=read - live_rows,
             kept={},
@@ -63,13 +65,16 @@ class SparkKernel:
         )
 
     def _frame(self, set_id: str, order: WorkOrder) -> DataFrame:
-        split_bytes = _total(order) + 1 if order.layout is None else SPLIT_BYTES
+        is_shuffled = order.layout is not None or is_routed(order, self._bridge.table)
+        split_bytes = SPLIT_BYTES if is_shuffled else _total(order) + 1
         reader = self._spark.read.format("iceberg").option("scan-task-set-id", set_id)
         return reader.option("split-size", str(split_bytes)).option("file-open-cost", "0").load(set_id)
 
     def _arranged(self, frame: DataFrame, order: WorkOrder, rows: int) -> DataFrame:
         """As many partitions as there should be files, in the layout's order. Iceberg's reader makes more where specs or
         deletes differ."""
+        if is_routed(order, self._bridge.table):
+            return frame
         if order.layout is None:
             return frame.coalesce(max(1, round(_total(order) / order.write.target_bytes)))
         size_bytes = _total(order) * rows // max(1, sum(file.records for file in order.inputs))
@@ -78,10 +83,11 @@ class SparkKernel:
         catalog = str(self._bridge.table.name()).partition(".")[0]
         return Sorter(self._spark, catalog).laid_out(frame, order.layout, amount)
 
-    def _write(self, frame: DataFrame, set_id: str, order: WorkOrder) -> None:
+    def _write(self, frame: DataFrame, set_id: str, order: WorkOrder, tasks: Any) -> None:
         writer = frame.write.format("iceberg").option("rewritten-file-scan-task-set-id", set_id)
         writer = writer.option("target-file-size-bytes", str(order.write.target_bytes)).option("distribution-mode", "none")
-        if order.layout is not None:
+        writer = to_spec(writer, order, tasks, self._bridge.table)
+        if order.layout is not None and order.output_spec_id is None:
             # Parts are equal in rows, not in bytes: one that comes out somewhat larger shall not leave a tiny file behind.
             writer = writer.option("target-file-size-bytes", str(order.write.target_bytes * 3 // 2))
             writer = writer.option("use-table-distribution-and-ordering", "false")
@@ -94,7 +100,7 @@ def _total(order: WorkOrder) -> int:
     return sum(file.size_bytes for file in order.inputs)
 
 
-def _output(file: LiveFile, layout: Layout | None) -> OutputFile:
+def _output(file: LiveFile, layout: Layout | None, home: Mapping[str, Any]) -> OutputFile:
     """What was written; sorted by the layout's order, or by what Iceberg's writer says where none was asked for."""
     offsets = tuple(file.data_file.get("split-offsets") or ())
     return OutputFile(
@@ -105,4 +111,5 @@ def _output(file: LiveFile, layout: Layout | None) -> OutputFile:
         split_offsets=offsets,
         sort_order_id=layout.order_id if layout else int(file.data_file.get("sort-order-id") or 0),
         metrics={i: Metrics.of(metrics) for i, metrics in file.metrics.items()},
+        **home,
     )
