@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from neve.core.content import ContentProof
@@ -12,6 +12,7 @@ from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.model import MAIN, Manifest, TableName, TableState
 from neve.core.positions import Longs
+from neve.core.quarantine import Doomed, Fate, Quarantined
 from neve.core.queries import Planned
 from neve.core.record import GroupState
 from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
@@ -268,6 +269,43 @@ class Leases(Protocol):
 
     def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:
         """Frees the table, if the run holds it."""
+        ...
+
+
+class Quarantine(Protocol):
+    """Where files are written down that nothing seems to need (the state store's list of them)."""
+
+    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+        """Writes files down as RECORDED, in batches; how many were new. One that is there already keeps its first moment,
+        unless it was RESTORED, PURGED or NEEDED before: then it begins anew."""
+        ...
+
+    def quarantined(
+        self,
+        table_uuid: str,
+        *,
+        fates: Collection[Fate] | None = None,
+        run_id: str | None = None,
+        changed_before_ms: int | None = None,
+    ) -> Iterator[Quarantined]:
+        """Files of a table, oldest first, a batch at a time: a million of them need not be in memory."""
+        ...
+
+    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
+        """What became of files: path, fate, and where it lies in the trash, if it does."""
+        ...
+
+
+class Reachability(Protocol):
+    """What a table's metadata needs, over all of its refs and snapshots: data and delete files, manifests, lists, metadata and
+    its log, statistics, the version hint."""
+
+    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+        """Files that an older metadata file needs and the current one does not, streamed."""
+        ...
+
+    def needed(self, paths: Iterable[str]) -> Iterator[str]:
+        """Those of the paths that the newest metadata needs, however they are spelled; the table is loaded anew first."""
         ...
 
 

@@ -86,7 +86,7 @@ def test_a_run_tells_what_queries_read_before_and_after(bench: Bench, opened: Ca
     for gain in (city, amount, both):
         assert gain.after is not None
         assert gain.after.files < gain.before.files / 2
-        assert gain.predicted.files == pytest.approx(gain.after.files, rel=0.75, abs=2)
+        assert gain.after.files / 2 - 1 <= gain.predicted.files <= 2 * gain.after.files + 2
     for gain in (price, at):
         assert gain.after is not None
         assert gain.predicted.files == pytest.approx(gain.after.files, rel=0.2)

@@ -95,9 +95,7 @@ def _problem(found: Contradiction, entries: Entries) -> Problem:
 
 def _warn_of_unknown(table_properties: Mapping[str, str]) -> None:
     # Not refused: a newer release may have written the property.
-    own = {name for knob in knobs().values() for name in knob.properties} | {
-        "neve.lease"
-    }  # `core.marker`'s, which brings Arrow
+    own = {name for knob in knobs().values() for name in knob.properties} | {"neve.lease"}  # `core.marker` brings Arrow
     for name in table_properties:
         if name.startswith("neve.") and name not in own:
             log.warning("table property %s is not known to this release%s", name, nearest(name, own))

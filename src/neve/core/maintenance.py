@@ -1,0 +1,48 @@
+"""Maintenance besides the rewrite: what the records of all its operations have in common. Pure values.
+
+Each operation is one file under `maintenance/` and goes through the same stages: it looks, plans, carries out, commits, checks
+and records. Its own record derives from `MaintenanceRecord` and says in numbers what was done, or, where `dry_run`, would be.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from neve.core.model import MAIN, Frozen
+from neve.core.record import RunOutcome
+
+
+class Operation(StrEnum):
+    """What can be done to a table besides compacting it; the word of the command line, and of the state store."""
+
+    EXPIRE = "expire"  # old snapshots go, and with them what only they need
+    ORPHANS = "orphans"  # files that no snapshot ever had, or has any more
+    PURGE = "purge"  # quarantined files go for good
+    RESTORE = "restore"  # quarantined files come back
+    MANIFESTS = "manifests"
+    TTL = "ttl"  # rows past their time go
+    TAGS = "tags"
+    STATS = "stats"
+
+
+class MaintenanceRecord(Frozen):
+    """One operation on one table. `reason` says why nothing was done, or why it failed."""
+
+    run_id: str
+    table: str
+    table_uuid: str
+    branch: str = MAIN
+    operation: Operation
+    dry_run: bool = False
+    outcome: RunOutcome
+    reason: str | None = None
+    started_ms: int
+    finished_ms: int
+    snapshot_before: int | None = None
+    snapshots: tuple[int, ...] = ()
+    """That it committed."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return (self.finished_ms - self.started_ms) / 1000
