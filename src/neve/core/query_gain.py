@@ -74,7 +74,8 @@ def _share(condition: Condition, ranges: Ranges, outcome: Outcome) -> float:
     met = 1.0
     for i, width in enumerate(outcome.shares.tolist()):
         if ((ranges.lower[:, i] >= 0) & (ranges.upper[:, i] < len(ranges.keys[i]))).all():
-            met *= min(1.0, sum(end - start + width for start, end in _union(_pieces(condition, ranges, i))))
+            reached = _union((start - width / 2, end + width / 2) for start, end in _pieces(condition, ranges, i))
+            met *= min(1.0, sum(end - start for start, end in reached))
     return met
 
 
