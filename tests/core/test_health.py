@@ -126,3 +126,5 @@ def test_files_that_overlap_are_told_where_the_table_has_a_layout_and_none_is_un
     assert found.fix == "Cluster 40 files (256 MB): such a query would read 10%"
     assert finding(replace(HEALTHY, clustering=clustering.model_copy(update={"run_bytes": 0})), "overlap") is None
     assert finding(replace(HEALTHY, clustering=clustering, unsorted_files=1), "overlap") is None
+    hopeless = clustering.model_copy(update={"columns": (column.model_copy(update={"point_read_after": 0.8}),)})
+    assert finding(replace(HEALTHY, clustering=hopeless), "overlap") is None
