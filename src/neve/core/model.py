@@ -167,6 +167,12 @@ class TableState(Frozen):
     files: Annotated[FileColumns | None, Field(repr=False)] = None
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its files lie in an object store, where every read is a request of some milliseconds."""
+        scheme, found, _ = self.location.partition("://")
+        return bool(found) and scheme not in {"file", "hdfs", "viewfs"}
+
+    @property
     def snapshot(self) -> Snapshot | None:
         """The current snapshot, None for a table without one."""
         return next((s for s in self.snapshots if s.snapshot_id == self.snapshot_id), None)

@@ -225,6 +225,7 @@ class _Planner:
             splits=counts < outputs,
             files=counts,
             columns=self.state.columns,
+            is_remote=self.state.is_remote,
             bytes=input_bytes,
             row_groups=np.where(groups_known, total(np.maximum(self.marked.row_groups, 0)), 0),
             ordered=proposal.ordered[home] if len(home) else home > 0,

@@ -97,6 +97,7 @@ class _Scoring:
             splits=self.files < self.outputs,
             files=self.files,
             columns=view.state.columns,
+            is_remote=view.state.is_remote,
             bytes=self.bytes,
             row_groups=np.where(known, self._chosen(self.groups), 0),
             ordered=self.proposal.ordered,
