@@ -18,8 +18,8 @@ setup: ## Make .venv as uv.lock says (done by every other target)
 demo: setup ## Write bad tables into ./demo-warehouse, look at them, and compact some
 	@.venv/bin/neve demo
 
-test: setup ## Run all tests; servers that cannot be had are skipped with the reason
-	@$(PYTEST) -m "not slow"
+test: setup ## Run the tests that need no server
+	@$(PYTEST) -m "not slow and not stack"
 
 soak: setup ## Run the long tests: kills at every stage, stress, faults
 	@$(PYTEST) -m slow
@@ -27,10 +27,10 @@ soak: setup ## Run the long tests: kills at every stage, stress, faults
 test-quick: setup ## Run the tests that start neither Spark nor a server
 	@$(PYTEST) -m "not spark and not stack and not slow"
 
-test-stack: setup ## Run only the tests against real servers
+test-stack: setup ## Run the tests against real servers; those that cannot be had are skipped with the reason
 	@$(PYTEST) -m "stack and not slow"
 
-test-spark35: setup ## Run the Spark tests on PySpark 3.5, in .venv35
+test-spark35: setup ## Run the Spark tests on PySpark 3.5, in .venv35, but for those that no Spark can change
 	@scripts/spark35.sh
 
 lint: setup ## Check style, types, import contracts and documentation
@@ -54,7 +54,7 @@ wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fres
 
 bench: setup ## Run the benchmarks on a quiet machine, an hour or two; results go to bench/out (BENCH_OPTIONS=--quick to try)
 	@status=0; $(PY) bench/inspect.py || status=1; $(PY) -m bench.planning || status=1; \
-	for name in memory rewrite deletes oversized_deletes clustering sort_large scale query simulate; do \
+	for name in memory rewrite deletes oversized_deletes clustering sort_large maintenance scale query simulate; do \
 	  $(PY) -m bench.$$name --work $(BENCH_WORK)/$$name $(BENCH_OPTIONS) || status=1; done; \
 	$(PY) -m bench.chart_page; exit $$status
 

@@ -16,6 +16,7 @@ from bench.file_opens import FileOpens
 from bench.scale import Measured, Rate
 from bench.shapes_deletes import Cdc
 from bench.shapes_events import Events
+from bench.shapes_metadata import write_stream
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -152,6 +153,36 @@ def test_the_query_benchmark_counts_fewer_requests_after_a_compaction(tmp_path: 
     assert rows["s3", "spark", "full scan", "after"] < rows["s3", "spark", "full scan", "before"]
     assert [(one["files_before"], one["files_after"]) for one in document["compactions"]] == [(20, 10), (20, 10)]
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["query-local.svg", "query-s3.svg"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_upkeep_lets_both_find_the_same_files_and_plans_queries_faster_afterwards(tmp_path: Path) -> None:
+    document = left_by("maintenance", tmp_path)
+    sides = [(row["case"], row["contender"], len(row["turns"])) for row in document["rows"]]
+    assert sides[:4] == [
+        ("expire 100 snapshots", "neve expire", 1),
+        ("expire 100 snapshots", "expire_snapshots, stream_results true", 1),
+        ("expire 100 snapshots", "expire_snapshots, stream_results false", 1),
+        ("move 396 files of them to the trash", "neve quarantine settle", 1),
+    ]
+    assert list(document["memory"]["neve orphans"]) == ["5000", "20000"]
+    assert [document["predicted"][when]["whole"] for when in ("before", "after")] == [20, 1]
+    assert (tmp_path / "maintenance.svg").exists()
+
+
+def test_a_stream_of_commits_leaves_behind_what_compaction_has_replaced(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path))
+    files = write_stream(catalog, ("b", "s"), snapshots=110)
+    table = catalog.load_table("b.s")
+    assert all(path.exists() for path in files)
+    # A compacted file and ten commits of two; 110 lists and manifests, 109 commits of two files and one of one, the metadata.
+    assert len(list(table.scan().plan_files())) == 21
+    assert len(table.history()) == len(table.metadata.snapshots) == 110
+    assert len(files) == 110 + 110 + 2 * 109 + 1 + 1
+    assert len(table.metadata.snapshots[98].manifests(table.io)) == 99
 
 
 def measured(*, megabytes: int, wall: float, cpu: float, workers: int = 2) -> Measured:

@@ -14,6 +14,20 @@ from neve.python_api import (
     rollback,
     table,
 )
+from neve.python_maintenance import (
+    expire,
+    maintain,
+    manifests,
+    orphans,
+    prevent,
+    purge,
+    quarantine,
+    restore,
+    settle,
+    stats,
+    tags,
+    ttl,
+)
 
 __all__ = [
     "after_write",
@@ -23,9 +37,21 @@ __all__ = [
     "connect",
     "deletes",
     "execute",
+    "expire",
     "inspect",
+    "maintain",
+    "manifests",
+    "orphans",
     "plan",
+    "prevent",
+    "purge",
+    "quarantine",
+    "restore",
     "resume",
     "rollback",
+    "settle",
+    "stats",
     "table",
+    "tags",
+    "ttl",
 ]

@@ -114,3 +114,9 @@ class LeaseHeldError(NeveError):
 
     code = "lease-held"
     retryable = True
+
+
+class InDoubtError(NeveError):
+    """It is doubtful whose files were found, so that nothing was done to any."""
+
+    code = "in-doubt"

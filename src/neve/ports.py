@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from neve.core.auto_tags import Tag
 from neve.core.content import ContentProof
 from neve.core.files import FileColumns, Partition
 from neve.core.journal import JournaledRun
 from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
-from neve.core.model import MAIN, Manifest, TableName, TableState
+from neve.core.manifest_plan import ManifestPlan, WrittenManifests
+from neve.core.model import MAIN, Manifest, StatisticsFile, TableName, TableState
+from neve.core.orphans import Judged, Origin, Rules
 from neve.core.positions import Longs
 from neve.core.quarantine import Doomed, Fate, Quarantined
 from neve.core.queries import Planned
 from neve.core.record import GroupState
 from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
+from neve.core.retention import History
+from neve.core.ttl import Limits, TtlRule
 from neve.core.work import FailedOrder, WorkOrder, WorkResult
 
 
@@ -203,6 +208,10 @@ class TableWriter(Protocol):
         """
         ...
 
+    def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
+        """The same for several properties at once; `expected` may name others than those that change."""
+        ...
+
     def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
         """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
         ...
@@ -213,6 +222,43 @@ class TableWriter(Protocol):
 
     def snapshots_with(self, key: str, value: str) -> list[int]:
         """Snapshots on any branch, or on none, whose summary says so."""
+        ...
+
+
+class ManifestRewriter(Protocol):
+    """Writes a table's manifests anew and commits them; the entries stay as they are."""
+
+    def write(self, plan: ManifestPlan) -> WrittenManifests:
+        """Writes what the plan asks for, from the table as it is loaded. Nobody sees it yet."""
+        ...
+
+    def commit(self, written: WrittenManifests, summary: Mapping[str, str]) -> None:
+        """Puts new manifests in place of old ones; raises as `TableWriter.rewrite` does. Main only: Iceberg knows no other."""
+        ...
+
+    def listed(self, snapshot_id: int) -> dict[str, int | None]:
+        """The manifests of a snapshot with the first row id that each was given."""
+        ...
+
+
+class StatisticsWriter(Protocol):
+    """Counts a table's values."""
+
+    def write(self, snapshot_id: int, *, columns: Sequence[str], partitions: bool) -> tuple[StatisticsFile, ...]:
+        """Writes statistics of a snapshot: of columns first, then of partitions. No table names them yet."""
+        ...
+
+    def publish(self, files: Sequence[StatisticsFile], *, in_place_of: Collection[str]) -> bool:
+        """Lets the table name them, in one step; False if anything changed meanwhile. Statistics of the same snapshot give way
+        only if they are in `in_place_of`, by their paths."""
+        ...
+
+
+class Tagger(Protocol):
+    """Makes and drops tags."""
+
+    def change_tags(self, created: Sequence[Tag], dropped: Sequence[Tag]) -> bool:
+        """All of it in one step; False if the table changed meanwhile, a name is in use, or a tag is not as it was seen."""
         ...
 
 
@@ -296,6 +342,50 @@ class Quarantine(Protocol):
         ...
 
 
+class FileStore(Protocol):
+    """Whole files in a table's storage. Each method takes many and goes on where one fails: what it gives back are reasons, by
+    path."""
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """The size of each; None where there is no such file. Raises where that cannot be told."""
+        ...
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Moves files, and overwrites none; a source goes only after its copy is known to be whole."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+        """Removes files; one that is not there is fine."""
+        ...
+
+    def keeps_versions(self, path: str) -> bool:
+        """Whether what is deleted there can be had again."""
+        ...
+
+    def undelete(self, paths: Sequence[str]) -> dict[str, str]:
+        """Brings files back that were deleted where versions are kept."""
+
+
+class PastRows(Protocol):
+    """Rows of a table that are past their time, in the files of a snapshot."""
+
+    def candidates(self, snapshot_id: int, rule: TtlRule, limits: Limits) -> list[LiveFile]:
+        """Data files that may hold some, with the bounds of the rule's column."""
+        ...
+
+    def counts(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: Limits) -> Mapping[str, int]:
+        """How many rows of each of these files are past and not deleted yet; files without any are left out."""
+        ...
+
+    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], branch: str) -> None:
+        """Takes whole files out of the table. Raises as `TableWriter.rewrite` does; a conflict if one of them is gone."""
+        ...
+
+    def delete(self, rule: TtlRule, limits: Limits, summary: Mapping[str, str], branch: str) -> None:
+        """Deletes the rows one by one, the way that the table's properties ask for. Raises as `drop` does."""
+        ...
+
+
 class Reachability(Protocol):
     """What a table's metadata needs, over all of its refs and snapshots: data and delete files, manifests, lists, metadata and
     its log, statistics, the version hint."""
@@ -304,8 +394,49 @@ class Reachability(Protocol):
         """Files that an older metadata file needs and the current one does not, streamed."""
         ...
 
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+        """Files that the current metadata would not need any more if these snapshots went, streamed; for dry runs."""
+        ...
+
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
         """Those of the paths that the newest metadata needs, however they are spelled; the table is loaded anew first."""
+        ...
+
+
+class Past(Protocol):
+    """A table's snapshots and refs where they are committed to."""
+
+    def history(self) -> History:
+        """The newest."""
+        ...
+
+    def expire(
+        self, history: History, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
+    ) -> bool:
+        """Takes snapshots and refs out of the metadata, and sets properties, in one step; no file is touched.
+
+        False if anybody has changed the table since `history`, the last that was asked for. Raises CommitUnknownError where
+        nobody knows, and VerificationError, before anything is sent, if another ref would go as well.
+        """
+
+
+class OrphanSearch(Protocol):
+    """Lists what lies at a place, and compares it with what a table needs. Its methods are called in this order."""
+
+    def list_files(self, root: str, rules: Rules, inventory: str | None = None) -> None:
+        """Lists everything below a place, wholly, or reads a list of it."""
+        ...
+
+    def judge(self) -> Judged:
+        """What the files are, by the rules and by the table's metadata as it is loaded now."""
+        ...
+
+    def origins(self, metadata_files: Iterable[str]) -> Mapping[str, Origin]:
+        """Whose metadata files these are, except for those that are gone. Raises InDoubtError where one does not tell."""
+        ...
+
+    def orphans(self) -> Iterator[Doomed]:
+        """The orphans, ordered by path, a batch at a time."""
         ...
 
 

@@ -19,9 +19,18 @@ from neve.errors import BadRequestError
 if TYPE_CHECKING:
     from neve.compose import Neve
     from neve.core.advice import Advice
+    from neve.core.auto_tags import TagsRecord
+    from neve.core.expiry import ExpiryRecord
     from neve.core.inspection import Inspection
+    from neve.core.maintain import MaintainRecord
+    from neve.core.manifest_plan import ManifestsRecord
+    from neve.core.orphans import OrphanRecord
     from neve.core.plan import Plan
+    from neve.core.prevention import PreventionRecord
+    from neve.core.quarantine import QuarantinedRun, QuarantineRecord
     from neve.core.record import RunRecord
+    from neve.core.table_statistics import StatisticsRecord
+    from neve.core.ttl import TtlRecord
     from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.flow.plan import Request
@@ -148,6 +157,73 @@ class Table:
         with self._open() as neve:
             return neve.deletes(self.name, operation, dry_run=dry_run, **branch)
 
+    def expire(self, **asked: Any) -> ExpiryRecord:
+        """Expires snapshots that nobody needs; `asked` are the words of `neve.expire`."""
+        with self._open() as neve:
+            return neve.expire(self.name, **asked)
+
+    def quarantine(self) -> tuple[QuarantinedRun, ...]:
+        """What is in the quarantine: files of each run, by reason and fate."""
+        with self._open() as neve:
+            return neve.quarantine(self.name)
+
+    def settle(self, *, at_once: bool = False, delete: bool = False, dry_run: bool = False, **words: Any) -> QuarantineRecord:
+        """Looks again at files that were recorded: what is needed stays, the rest goes to the trash. `words` are `run`, whose
+        files alone are meant, and `limit`."""
+        with self._open() as neve:
+            return neve.settle(self.name, at_once=at_once, delete=delete, dry_run=dry_run, **words)
+
+    def purge(self, *, limit: int | None = None, dry_run: bool = False) -> QuarantineRecord:
+        """Removes files for good that have been in the trash for `trash-keep`."""
+        with self._open() as neve:
+            return neve.purge(self.name, limit=limit, dry_run=dry_run)
+
+    def orphans(self, **asked: Any) -> OrphanRecord:
+        """Finds files that no snapshot needs and puts them into the quarantine; `asked` are the words of `neve.orphans`."""
+        from neve.compose.orphans import OrphansAsked
+
+        with self._open() as neve:
+            return neve.orphans(self.name, OrphansAsked(**asked))
+
+    def manifests(self, *, by: Sequence[str] = (), dry_run: bool = False) -> ManifestsRecord:
+        """Rewrites manifests where queries gain by it, sorted by these partition fields or by all of them."""
+        with self._open() as neve:
+            return neve.manifests(self.name, by=by, dry_run=dry_run)
+
+    def stats(self, *, columns: Sequence[str] = (), force: bool = False, dry_run: bool = False) -> StatisticsRecord:
+        """Counts the different values of columns, and rows by partition, where what is known of them has aged."""
+        with self._open() as neve:
+            return neve.stats(self.name, columns=columns, force=force, dry_run=dry_run)
+
+    def tags(self, *, dry_run: bool = False) -> TagsRecord:
+        """Makes and drops tags of ends of days, weeks and months: `.auto_tags("daily 7, weekly 4").tags()`."""
+        with self._open() as neve:
+            return neve.tags(self.name, dry_run=dry_run)
+
+    def preview_ttl(self, *, dry_run: bool = False) -> TtlRecord:
+        """Counts rows past their time, by the knobs `ttl`, `ttl_column` and so on, and remembers that unless it is a `dry_run`.
+        Of the other words, only the branch counts."""
+        return self._ttl(dry_run=dry_run)
+
+    def enforce_ttl(self) -> TtlRecord:
+        """Removes rows past their time; the first time what the preview showed."""
+        return self._ttl(enforce=True)
+
+    def _ttl(self, *, enforce: bool = False, dry_run: bool = False) -> TtlRecord:
+        branch = {key: value for key, value in self.asked.items() if key == "branch"}
+        with self._open() as neve:
+            return neve.ttl(self.name, enforce=enforce, dry_run=dry_run, **branch)
+
+    def maintain(self, *, only: Sequence[str] = (), skip: Sequence[str] = (), dry_run: bool = False) -> MaintainRecord:
+        """Does all that the table needs, in the safe order, as far as it is due."""
+        with self._open() as neve:
+            return neve.maintain(self.name, only=only, skip=skip, dry_run=dry_run)
+
+    def prevent(self, *, apply: bool = False, undo: bool = False) -> PreventionRecord:
+        """Proposes properties that keep files from becoming bad; sets them, or takes back what was set."""
+        with self._open() as neve:
+            return neve.prevent(self.name, apply=apply, undo=undo)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -188,6 +264,17 @@ _WORDS = (
     "compact",
     "cluster",
     "deletes",
+    "expire",
+    "quarantine",
+    "settle",
+    "purge",
+    "orphans",
+    "manifests",
+    "stats",
+    "tags",
+    "preview_ttl",
+    "enforce_ttl",
+    "prevent",
 )
 
 
@@ -222,7 +309,7 @@ def plan(
 ) -> PlacedPlan:
     """What `compact` would do; `words` are those of `table`. Its `work_orders` can be carried out one by one."""
     asked = {"tier": tier, "kernel": kernel, "where": where, "branch": branch}
-    return _said(table(name, **words), asked, partitions, force=force).plan()
+    return said(table(name, **words), asked, partitions, force=force).plan()
 
 
 def compact(
@@ -247,7 +334,7 @@ def compact(
         "verify": verify,
         "probe_query": probe_query,
     }
-    return _said(table(name, **words), asked, partitions, force=force).compact()
+    return said(table(name, **words), asked, partitions, force=force).compact()
 
 
 def cluster(
@@ -265,7 +352,7 @@ def cluster(
 ) -> RunRecord:
     """Clusters a table by these columns, or by those that it was clustered by before; `words` are those of `table`."""
     asked = {"where": where, "branch": branch, "verify": verify, "probe_query": probe_query}
-    return _said(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
+    return said(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
 
 
 def deletes(
@@ -276,7 +363,7 @@ def deletes(
     `convert` turns equality deletes into deletes by position, `rewrite` merges those by position, `prune` drops what concerns
     no live file.
     """
-    return _said(table(name, **words), {"branch": branch}, (), force=False).deletes(operation, dry_run=dry_run)
+    return said(table(name, **words), {"branch": branch}, (), force=False).deletes(operation, dry_run=dry_run)
 
 
 def execute(order: WorkOrder, **words: Any) -> WorkResult:
@@ -333,7 +420,7 @@ def after_write(name: str, *, every: int | None = None, raise_errors: bool = Fal
         return not_looked(name, "the table could not be looked at", error=f"{type(error).__name__}: {error}")
 
 
-def _said(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
+def said(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
     """The sentence with every word that was given."""
     chosen = chosen.partition(*partitions) if partitions else chosen
     for word, value in asked.items():

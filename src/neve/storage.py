@@ -7,10 +7,10 @@ have to ignore, so that such a group goes to Spark instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from neve.errors import AccessDeniedError, BadRequestError, NeveError, StorageError
 from neve.kernels.streams import LocalSink, LocalSource, Sink, Source
@@ -50,11 +50,19 @@ def refusal(properties: Mapping[str, str], locations: Iterable[str]) -> str | No
     """Why tasks cannot open these locations with these properties, None if they can."""
     if REFUSAL in properties:
         return properties[REFUSAL]
-    kinds = {_kind(location) for location in locations} - {"file"}
+    kinds = {kind_of(location) for location in locations} - {"file"}
     if kinds - {"s3"}:
         return f"tasks do not read storage {min(kinds - {'s3'})}"
     key = unsupported({key: "" for key in properties if key.startswith("s3.")}) if kinds else None
     return f"tasks do not implement the storage property {key}" if key else None
+
+
+class Entry(NamedTuple):
+    """A file of a directory, or a directory in it, which has no size."""
+
+    path: str
+    size_bytes: int | None
+    modified_ms: int | None
 
 
 class Storage:
@@ -66,30 +74,30 @@ class Storage:
     def source(self, location: str, size_bytes: int) -> Source:
         """A file to read, of this size."""
         if _is_local(location):
-            return LocalSource(_local_path(location))
-        return _RemoteSource(self._filesystem(location), _key(location), location, size_bytes)
+            return LocalSource(local_path(location))
+        return _RemoteSource(self._filesystem(location), key_of(location), location, size_bytes)
 
     def sink(self, location: str) -> Sink:
         """A file to write, which exists only once it is complete."""
         if _is_local(location):
             from pathlib import Path
 
-            path = Path(_local_path(location))
-            with _translated(location, "create"):
+            path = Path(local_path(location))
+            with translated(location, "create"):
                 path.parent.mkdir(parents=True, exist_ok=True)
             return LocalSink(path)
-        return _RemoteSink(self._filesystem(location), _key(location), location)
+        return _RemoteSink(self._filesystem(location), key_of(location), location)
 
     def delete(self, location: str) -> None:
         """Removes a file; one that is not there is fine."""
         if _is_local(location):
             from pathlib import Path
 
-            with _translated(location, "delete"):
-                Path(_local_path(location)).unlink(missing_ok=True)
+            with translated(location, "delete"):
+                Path(local_path(location)).unlink(missing_ok=True)
             return
-        with _translated(location, "delete"), suppress(FileNotFoundError):
-            self._filesystem(location).delete_file(_key(location))
+        with translated(location, "delete"), suppress(FileNotFoundError):
+            self._filesystem(location).delete_file(key_of(location))
 
     def begins_with(self, prefix: str) -> list[str]:
         """The files whose location begins so."""
@@ -97,16 +105,34 @@ class Storage:
         if _is_local(prefix):
             from pathlib import Path
 
-            found = Path(_local_path(directory)).glob(f"*{name}*")
+            found = Path(local_path(directory)).glob(f"*{name}*")
             return [f"{directory}/{path.name}" for path in found if path.name.lstrip(".").startswith(name)]
         from pyarrow.fs import FileSelector
 
-        with _translated(directory, "list"):
-            entries = self._filesystem(prefix).get_file_info(FileSelector(_key(directory), allow_not_found=True))
+        with translated(directory, "list"):
+            entries = self._filesystem(prefix).get_file_info(FileSelector(key_of(directory), allow_not_found=True))
         return [f"{directory}/{entry.base_name}" for entry in entries if entry.base_name.startswith(name)]
 
+    def entries(self, directory: str, *, recursive: bool = False) -> Iterator[Entry]:
+        """What lies in a directory, spelled as it is; nothing for one that is gone. Links are not followed."""
+        if _is_local(directory):
+            with translated(directory, "list"):
+                yield from _local_entries(directory, recursive=recursive)
+            return
+        from pyarrow.fs import FileSelector, FileType
+
+        key = key_of(directory).rstrip("/")
+        with translated(directory, "list"):
+            found = self._filesystem(directory).get_file_info(FileSelector(key, allow_not_found=True, recursive=recursive))
+        for info in found:
+            path = f"{directory}{info.path[len(key) :]}"
+            if info.type == FileType.Directory:
+                yield Entry(path, None, None)
+            elif info.type == FileType.File:
+                yield Entry(path, info.size, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+
     def _filesystem(self, location: str) -> Any:
-        kind = _kind(location)
+        kind = kind_of(location)
         if kind == "s3":
             return self._s3
         raise BadRequestError(f"Cannot open {location}: storage {kind} is not read by tasks", hint="Use the spark kernel.")
@@ -123,7 +149,25 @@ class Storage:
         return S3FileSystem(**options, force_virtual_addressing=virtual)
 
 
-def _kind(location: str) -> str:
+def _local_entries(directory: str, *, recursive: bool) -> Iterator[Entry]:
+    import os
+
+    open_ = [directory]
+    while open_:
+        here = open_.pop()
+        with suppress(FileNotFoundError), os.scandir(local_path(here) or "/") as found:
+            for entry in found:
+                path = f"{here}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    open_ += [path] if recursive else []
+                    yield Entry(path, None, None)
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        facts = entry.stat(follow_symlinks=False)
+                        yield Entry(path, facts.st_size, facts.st_mtime_ns // 1_000_000)
+
+
+def kind_of(location: str) -> str:
     """`file`, `s3` in any of its spellings, else the scheme as it stands."""
     scheme, found, _ = location.partition("://")
     if not found or location.startswith("file:"):
@@ -132,16 +176,17 @@ def _kind(location: str) -> str:
 
 
 def _is_local(location: str) -> bool:
-    return _kind(location) == "file"
+    return kind_of(location) == "file"
 
 
-def _local_path(location: str) -> str:
+def local_path(location: str) -> str:
     """A location is no URL: Iceberg escapes nothing in it, so `#`, `?` and `%` stand for themselves."""
     path = location.removeprefix("file:")
     return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path
 
 
-def _key(location: str) -> str:
+def key_of(location: str) -> str:
+    """Bucket and key, with a slash between them."""
     return location.partition("://")[2]
 
 
@@ -153,7 +198,7 @@ class _RemoteSource:
         self._key = key
 
     def read_at(self, offset: int, length: int) -> bytes:
-        with _translated(self.path, "read"):
+        with translated(self.path, "read"):
             data = bytes(self._file.read_at(length, offset))
         if len(data) != length:
             raise StorageError(f"Cannot read {self.path}: it ended after {offset + len(data)} bytes")
@@ -168,17 +213,17 @@ class _RemoteSource:
 class _RemoteSink:
     def __init__(self, filesystem: Any, key: str, location: str) -> None:
         self._location = location
-        with _translated(location, "create"):
+        with translated(location, "create"):
             self._stream = filesystem.open_output_stream(key)
         self._filesystem, self._key = filesystem, key
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        with _translated(self._location, "write"):
+        with translated(self._location, "write"):
             self._stream.write(data)
 
     def close(self) -> None:
-        with _translated(self._location, "complete"):
+        with translated(self._location, "complete"):
             self._stream.close()
         self._open = False
 
@@ -193,7 +238,7 @@ class _RemoteSink:
             return
 
 
-class _translated:  # noqa: N801 - reads as a verb
+class translated:  # noqa: N801 - reads as a verb
     """Turns pyarrow's OSError into ours."""
 
     def __init__(self, location: str, verb: str) -> None:

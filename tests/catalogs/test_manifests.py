@@ -42,7 +42,7 @@ from pyiceberg.types import (
 
 from neve.catalogs.manifests import concatenate, decode_manifest, decode_manifest_list, from_ipc, to_ipc
 from neve.core.files import UNKNOWN, FileColumns
-from neve.core.model import Manifest
+from neve.core.model import Manifest, PartitionRange
 from neve.errors import CorruptMetadataError
 
 SCHEMA = Schema(
@@ -262,6 +262,7 @@ def test_reads_manifest_lists(tmp_path: Path) -> None:
             sequence_number=12,
             added_snapshot_id=SNAPSHOT,
             live_files=2,
+            ranges=(PartitionRange(lower="01000000", upper="01000000"),),
         ),
     )
 

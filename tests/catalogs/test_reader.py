@@ -18,7 +18,7 @@ from neve.catalogs import pool
 from neve.catalogs.opening import IcebergCatalog
 from neve.core.depth import Depth
 from neve.core.files import FileColumns
-from neve.core.model import TableName, TableState
+from neve.core.model import Ref, RefKind, TableName, TableState
 from neve.errors import CorruptMetadataError
 from neve.flow.inspect import read
 
@@ -198,3 +198,16 @@ def test_samples_row_groups_from_footers(warehouse: Path, catalog_at: OpenAt) ->
     reader = catalog_at(warehouse).open(NAME)
     paths = reader.files(reader.manifests()).table.column("path").to_pylist()
     assert reader.sample_row_groups(paths) == dict.fromkeys(paths, 1)
+
+
+def test_refs_tell_how_long_they_are_to_be_kept(warehouse: Path, catalog_at: OpenAt) -> None:
+    catalog = catalog_at(warehouse)
+    table = catalog.client.load_table("db.t")
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    limits = {"max_ref_age_ms": 3, "max_snapshot_age_ms": 2, "min_snapshots_to_keep": 5}
+    table.manage_snapshots().create_branch(head, "audit", **limits).create_tag(head, "v1", max_ref_age_ms=7).commit()
+    audit, main, tag = catalog.open(NAME).state().refs
+    assert audit == Ref(name="audit", kind=RefKind.BRANCH, snapshot_id=head, **limits)
+    assert main == Ref(name="main", kind=RefKind.BRANCH, snapshot_id=head)
+    assert tag == Ref(name="v1", kind=RefKind.TAG, snapshot_id=head, max_ref_age_ms=7)

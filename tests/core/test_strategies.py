@@ -11,7 +11,8 @@ from neve.core.files import FileColumns
 from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot, SortOrder, TableState
 from neve.core.plan import Plan
 from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import STRATEGIES, Policy
+from neve.core.policy import Policy
+from neve.core.rewrite_knobs import STRATEGIES
 from neve.core.strategies.known import KNOWN
 from neve.core.units import MIB
 from neve.flow.inspect import Memory

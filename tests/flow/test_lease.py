@@ -116,6 +116,26 @@ def test_what_has_run_out_or_whose_process_is_gone_from_this_machine_holds_nothi
         assert rows.lease.run_id == "mine"
 
 
+def test_a_run_elsewhere_that_no_longer_renews_its_row_is_not_waited_for_until_its_mark_ends() -> None:
+    """Killed on another machine: of those who share the state store nobody waits longer than a row lasts."""
+    table, rows = FakeTable(), Rows(Lease("theirs", ELSEWHERE, 4, NOW + 1))
+    mark(table, ELSEWHERE, NOW + MARKER_MS)
+    clock = Ticking()
+    with pytest.raises(LeaseHeldError, match="run theirs "), hold(table, rows, clock=clock):
+        pass
+    clock.now = NOW + 1
+    with hold(table, rows, clock=clock):
+        assert rows.lease == Lease("mine", owner(), 5, NOW + 1 + LEASE_MS)
+    assert (table.properties, rows.lease) == ({}, None)
+
+
+def test_a_mark_of_a_run_that_this_store_does_not_know_is_waited_for() -> None:
+    table, rows = FakeTable(), Rows(Lease("third", ELSEWHERE, 4, NOW - 1))
+    mark(table, ELSEWHERE, NOW + 1)
+    with pytest.raises(LeaseHeldError, match="run theirs "), hold(table, rows):
+        pass
+
+
 def test_a_living_process_of_this_machine_holds_its_table_even_if_it_is_this_one() -> None:
     table = FakeTable()
     mark(table, f"{socket.gethostname()}:{os.getppid()}", NOW + 1)

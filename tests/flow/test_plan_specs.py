@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from neve.core.files import Partition
 from neve.core.model import PartitionField, PartitionSpec, TableState
 from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import STRATEGIES, Policy
+from neve.core.policy import Policy
+from neve.core.rewrite_knobs import STRATEGIES
 from neve.core.units import GIB, MIB
 from neve.flow.plan import Request, plan
 from tests.core.make import make_files

@@ -14,7 +14,8 @@ from neve.core.files import DEFAULTS, SCHEMA, FileColumns, Partition
 from neve.core.model import Column, Snapshot, TableState
 from neve.core.plan import Plan
 from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import STRATEGIES, Policy
+from neve.core.policy import Policy
+from neve.core.rewrite_knobs import STRATEGIES
 from neve.core.units import KIB, MIB
 from neve.flow.inspect import Memory
 from neve.flow.plan import Request, plan

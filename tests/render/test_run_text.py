@@ -108,9 +108,9 @@ class Row:
 def test_runs_are_listed_one_per_line() -> None:
     rows = [Row(record=make_record().model_dump(mode="json")), Row(run_id="ab" * 16, finished_ms=None, outcome=None)]
     assert shown(runs_text(rows)) == [
-        "run       table            started (UTC)     outcome      files   read   took",
-        "3f9c0a1b  local.db.events  2025-06-15 15:06  done       250 → 5  10 MB  2.4 s",
-        "abababab  local.db.events  2025-06-15 15:06  not ended",
+        "run       started (UTC)     what     table            result          took",
+        "3f9c0a1b  2025-06-15 15:06  compact  local.db.events  250 → 5 files  2.4 s",
+        "abababab  2025-06-15 15:06  compact  local.db.events  not ended",
     ]
 
 

@@ -5,6 +5,7 @@ import pytest
 from neve.core.units import MIB
 from neve.errors import SettingsError
 from neve.settings import shipped_profiles
+from neve.settings.environment import variable_name
 from tests.settings.conftest import Load
 
 FILE = """
@@ -230,3 +231,23 @@ def test_the_origin_of_an_unknown_key_is_an_error(load: Load) -> None:
         SettingsError, match=r"Cannot tell the origin of spark\.mastr: no such value, did you mean spark\.master\?"
     ):
         load().origin("spark.mastr")
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "text", "value"),
+    [
+        ("snapshot-keep", "history.expire.max-snapshot-age-ms", "86400000", 86400.0),
+        ("snapshot-keep", "neve.snapshot-keep", "1 day", 86400.0),
+        ("snapshot-min-count", "history.expire.min-snapshots-to-keep", "9", 9),
+    ],
+)
+def test_a_table_that_says_how_long_it_is_kept_yields_to_a_flag_alone(
+    load: Load, key: str, name: str, text: str, value: float
+) -> None:
+    field = {"snapshot-keep": "snapshot_keep_seconds", "snapshot-min-count": "snapshot_min_count"}[key]
+    for loaded in (load(f"policy: {{{key}: 2}}"), load(environ={variable_name(("policy", key)): "2"}), load()):
+        policy, origins = loaded.policy({name: text})
+        assert (getattr(policy, field), str(origins[key])) == (value, f"table property {name}")
+    policy, origins = load(flags={key: "3"}).policy({name: text})
+    assert (getattr(policy, field), str(origins[key])) == (3, f"flag --{key}")
+    assert getattr(load(f"policy: {{{key}: 2}}").policy({})[0], field) == 2

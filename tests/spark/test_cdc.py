@@ -174,7 +174,7 @@ def check(writer: Writer, seen: Seen) -> None:
     assert writer.bench.rows("id, v") == writer.bench.duckdb()
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_an_upserting_writer_and_compactions_do_not_disturb_each_other(
     version: int, spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +182,7 @@ def test_an_upserting_writer_and_compactions_do_not_disturb_each_other(
     check(writer, compact_while(few(writer), writer, monkeypatch))
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_merge_on_read_writer_is_refused_at_times_and_never_wrong(
     version: int, spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

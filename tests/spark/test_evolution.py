@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-VERSIONS = {"v1 to v2": (1, 2), "v2 to v3": (2, 3)}
+AGES = [pytest.param((1, 2), id="v1 to v2", marks=pytest.mark.slow), pytest.param((2, 3), id="v2 to v3")]
 COPY, ARROW, SPARK = Kernel
 QUERIES = (
     "n = -1",
@@ -49,7 +49,7 @@ QUERIES = (
 """Each on columns that were changed: what readers skip by bounds and counts must be as true of our files as of the old ones."""
 
 
-@pytest.fixture(scope="module", params=VERSIONS.values(), ids=VERSIONS)
+@pytest.fixture(scope="module", params=AGES)
 def table(request: pytest.FixtureRequest, spark: SparkSession, warehouse: Path) -> Evolved:
     """Tests put the table back as it was."""
     return evolved(spark, warehouse, *request.param)

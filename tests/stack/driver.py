@@ -132,6 +132,39 @@ def _runs(neve: Any, table: str) -> Any:
     return [run.record for run in neve.runs(table)]
 
 
+def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: Any) -> Any:
+    """Any operation besides compaction, by a clock that is so many days ahead; `strike` is a statement that another writer
+    gets in before the first commit of an expiry."""
+    from neve.compose.orphans import OrphansAsked
+    from neve.engines.spark.expiry import SparkPast
+    from tests.spark.killing import Ahead
+
+    for part in vars(neve).values():
+        if hasattr(part, "_clock"):
+            part._clock = Ahead(days)
+    real, strikes = SparkPast.expire, [words.pop("strike")] if "strike" in words else []
+
+    def struck(*args: Any, **more: Any) -> bool:
+        while strikes:
+            neve.spark.sql(strikes.pop())
+        return real(*args, **more)
+
+    SparkPast.expire = struck  # type: ignore[method-assign]
+    try:
+        asked = [OrphansAsked(**words)] if operation == "orphans" else []
+        return getattr(neve, operation)(table, *asked, **({} if asked else words)).model_dump(mode="json")
+    finally:
+        SparkPast.expire = real  # type: ignore[method-assign]
+
+
+def _restore(neve: Any, run: str) -> Any:
+    return neve.restore(run).model_dump(mode="json")
+
+
+def _quarantined(neve: Any, table: str) -> Any:
+    return {file.path: file.fate.value for file in neve.quarantined(table)}
+
+
 def _die(neve: Any, at: str) -> None:  # noqa: ARG001 - one shape for all
     from neve.engines.spark.bridge import TableBridge
     from neve.state import StateStore
@@ -149,6 +182,7 @@ def _die(neve: Any, at: str) -> None:  # noqa: ARG001 - one shape for all
 
 
 _CALLS = {"sql": _sql, "compact": _compact, "resume": _resume, "runs": _runs, "die": _die}
+_CALLS |= {"maintain": _maintain, "restore": _restore, "quarantined": _quarantined}
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

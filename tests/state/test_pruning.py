@@ -19,7 +19,7 @@ from tests.state.test_journal import RESULT, RUN
 
 DAY = pruning.DAY_MS
 MONDAY, TUESDAY = Partition(0, "d=1"), Partition(0, "d=2")
-NOTHING = Pruned(runs=0, groups=0, partitions=0, outputs=0, bytes=0)
+NOTHING = Pruned(runs=0, groups=0, partitions=0, outputs=0, quarantined=0, bytes=0)
 
 
 def add_run(store: StateStore, run_id: str, ended: int | None, *partitions: Partition, table: str = "t") -> None:

@@ -92,5 +92,5 @@ def test_refuses_a_run_id_twice_and_unknown_ones(store: StateStore) -> None:
 
 def test_check_writes_reads_and_leaves_nothing(store: StateStore) -> None:
     store.start_run(make_run())
-    assert store.check().endswith(", schema 0003, 1 run")
+    assert store.check().endswith(", schema 0004, 1 run")
     assert [run.run_id for run in store.runs()] == ["r1"]

@@ -59,43 +59,44 @@ def test_shows_where_the_store_is_and_what_it_holds(run: Neve, file: Path) -> No
     lines = run("show").stdout.splitlines()
     assert [line for line in lines if not line.startswith("size")] == [
         f"state store  sqlite:///{file}",
-        "schema       0003",
+        "schema       0004",
         "runs         2, 1 not ended, the oldest of 1970-01-01 00:00:00 UTC",
         "groups       2, 0 in doubt",
         "files        1",
+        "quarantine   0",
         "leases       1",
     ]
     told = document(run("show", "--json"))
     assert told.pop("size_bytes") > 32_768
     assert told == {
         "url": f"sqlite:///{file}",
-        "version": "0003",
-        "newest_version": "0003",
-        "counts": {"runs": 2, "unfinished": 1, "groups": 2, "in_doubt": 0, "outputs": 1, "leases": 1},
+        "version": "0004",
+        "newest_version": "0004",
+        "counts": {"runs": 2, "unfinished": 1, "groups": 2, "in_doubt": 0, "outputs": 1, "quarantined": 0, "leases": 1},
         "oldest_run_ms": 1,
     }
 
 
 def test_an_older_store_is_shown_and_upgraded_with_a_copy(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0001")
-    assert "schema       0001, to be upgraded to 0003" in run("show").stdout.splitlines()
+    assert "schema       0001, to be upgraded to 0004" in run("show").stdout.splitlines()
     result = run("upgrade")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "The state store was upgraded from schema 0001 to 0003.",
+        "The state store was upgraded from schema 0001 to 0004.",
         f"As it was, it is in {file}.0001.bak.",
     ]
-    assert run("upgrade").stdout == "The state store has schema 0003, the newest: nothing to do.\n"
+    assert run("upgrade").stdout == "The state store has schema 0004, the newest: nothing to do.\n"
 
 
 def test_an_upgrade_as_json_names_both_versions_and_the_copy(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0002")
-    assert document(run("upgrade", "--json")) == {"from": "0002", "to": "0003", "copy": f"{file}.0002.bak"}
-    assert document(run("upgrade", "--json")) == {"from": "0003", "to": "0003", "copy": None}
+    assert document(run("upgrade", "--json")) == {"from": "0002", "to": "0004", "copy": f"{file}.0002.bak"}
+    assert document(run("upgrade", "--json")) == {"from": "0004", "to": "0004", "copy": None}
 
 
 def test_an_upgrade_makes_a_store_that_is_not_there(run: Neve, file: Path) -> None:
-    assert run("upgrade").stdout == "The state store was made with schema 0003.\n"
+    assert run("upgrade").stdout == "The state store was made with schema 0004.\n"
     assert file.is_file()
 
 
@@ -106,7 +107,7 @@ def test_a_newer_store_is_refused(run: Neve, file: Path) -> None:
     for args in (["show"], ["upgrade"], ["backup"], ["prune", "--older-than", "1d"]):
         result = run(*args)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "its schema version 0042 is newer than 0003, the newest known here" in result.stderr
+        assert "its schema version 0042 is newer than 0004, the newest known here" in result.stderr
         assert "Upgrade neve, or point state.url to another database." in result.stderr
 
 
@@ -129,12 +130,12 @@ def test_pruning_says_what_went(run: Neve, file: Path) -> None:
     care.upgrade(f"sqlite:///{file}")
     size = "about 60 B"
     rehearsed = run("prune", "--older-than", "90d", "--dry-run")
-    assert rehearsed.stdout == f"Would remove 1 run, 1 group, 0 outdated partitions, 0 files: {size}.\n"
+    assert rehearsed.stdout == f"Would remove 1 run, 1 group, 0 outdated partitions, 0 files, 0 quarantine notes: {size}.\n"
     result = run("prune", "--older-than", "90d")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"Removed 1 run, 1 group, 0 outdated partitions, 0 files: {size}.\n"
+    assert result.stdout == f"Removed 1 run, 1 group, 0 outdated partitions, 0 files, 0 quarantine notes: {size}.\n"
     told = document(run("prune", "--older-than", "90d", "--outputs", "--json"))
-    assert told == {"dry_run": False, "runs": 0, "groups": 0, "partitions": 0, "outputs": 1, "bytes": 5}
+    assert told == {"dry_run": False, "runs": 0, "groups": 0, "partitions": 0, "outputs": 1, "quarantined": 0, "bytes": 5}
 
 
 def test_runs_within_the_limit_stay(run: Neve, file: Path) -> None:

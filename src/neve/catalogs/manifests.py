@@ -25,7 +25,7 @@ from neve.core.files import (
     default_columns,
     spell_ids,
 )
-from neve.core.model import Manifest
+from neve.core.model import Manifest, PartitionRange
 from neve.core.partition_path import TypedField, partition_path
 from neve.errors import CorruptMetadataError
 
@@ -41,6 +41,7 @@ _LIST_FIELDS = (
     "existing_files_count",
     "existing_data_files_count",
     "first_row_id",
+    "partitions",
 )
 _ENTRY_FIELDS = (
     "status",
@@ -111,7 +112,14 @@ def _manifest(row: dict[str, Any]) -> Manifest:
         added_snapshot_id=row.get("added_snapshot_id"),
         live_files=None if added is None or existing is None else added + existing,
         first_row_id=row.get("first_row_id"),
+        ranges=tuple(_range(summary) for summary in row.get("partitions") or ()),
     )
+
+
+def _range(summary: Sequence[Any]) -> PartitionRange:
+    """Of a field summary, whose last two fields are the bounds."""
+    lower, upper = (None if bound is None else bytes(bound).hex() for bound in summary[-2:])
+    return PartitionRange(lower=lower, upper=upper)
 
 
 def decode_manifest(data: bytes, manifest: Manifest, transforms: Sequence[str], bounds: Sequence[int] = ()) -> FileColumns:

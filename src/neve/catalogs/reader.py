@@ -25,8 +25,10 @@ from neve.core.model import (
     PartitionSpec,
     Ref,
     RefKind,
+    Sketch,
     Snapshot,
     SortOrder,
+    StatisticsFile,
     TableName,
     TableState,
 )
@@ -79,10 +81,20 @@ class MetadataReader:
             snapshot_id=self._snapshot_id,
             snapshots=tuple(_snapshot(snapshot) for snapshot in meta.snapshots),
             refs=tuple(
-                Ref(name=name, kind=RefKind(ref.snapshot_ref_type.value), snapshot_id=ref.snapshot_id)
+                Ref(
+                    name=name,
+                    kind=RefKind(ref.snapshot_ref_type.value),
+                    snapshot_id=ref.snapshot_id,
+                    min_snapshots_to_keep=ref.min_snapshots_to_keep,
+                    max_snapshot_age_ms=ref.max_snapshot_age_ms,
+                    max_ref_age_ms=ref.max_ref_age_ms,
+                )
                 for name, ref in sorted(meta.refs.items())
             ),
             statistics_files=len(meta.statistics) + len(getattr(meta, "partition_statistics", None) or ()),
+            statistics=tuple(_statistics(file) for file in meta.statistics),
+            partition_statistics=tuple(_statistics(file) for file in getattr(meta, "partition_statistics", None) or ()),
+            history=tuple((entry.timestamp_ms, entry.snapshot_id) for entry in meta.snapshot_log),
         )
 
     def manifests(self) -> tuple[Manifest, ...]:
@@ -190,6 +202,22 @@ def _sort_order(order: Any, meta: TableMetadata) -> SortOrder:
         for f in order.fields
     )
     return SortOrder(order_id=order.order_id, fields=fields)
+
+
+def _statistics(file: Any) -> StatisticsFile:
+    """Of columns, or of partitions: those have no blobs."""
+    blobs = getattr(file, "blob_metadata", None) or ()
+    return StatisticsFile(
+        snapshot_id=file.snapshot_id,
+        path=file.statistics_path,
+        size_bytes=file.file_size_in_bytes,
+        sketches=tuple(_sketch(blob) for blob in blobs),
+    )
+
+
+def _sketch(blob: Any) -> Sketch:
+    told = (blob.properties or {}).get("ndv", "")
+    return Sketch(field_ids=tuple(blob.fields), kind=str(blob.type), distinct=int(told) if told.isdigit() else None)
 
 
 def _snapshot(snapshot: Any) -> Snapshot:

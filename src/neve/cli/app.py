@@ -11,19 +11,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neve.cli import config, deletes, runs, state
+from neve.cli import config, deletes, quarantine, runs, state
 from neve.cli.cluster import cluster
 from neve.cli.command import CONTEXT, examples
 from neve.cli.compact import compact
 from neve.cli.demo import demo
 from neve.cli.doctor import doctor
+from neve.cli.expire import expire
 from neve.cli.failures import USAGE_ERROR, error_json
 from neve.cli.inspect import InspectCommand, inspect
+from neve.cli.keeping import manifests, stats, tags
+from neve.cli.maintain import maintain
 from neve.cli.options import KnobCommand, Shared, shared_parameters
+from neve.cli.orphans import orphans
 from neve.cli.plan import plan
+from neve.cli.prevent import prevent
 from neve.cli.resume import resume
 from neve.cli.rollback import rollback
 from neve.cli.tables import tables
+from neve.cli.ttl import ttl
 from neve.cli.work import work
 
 EPILOG = "\n\n".join(
@@ -131,7 +137,57 @@ app.command(
         "neve cluster db.events --by ts --kind sort --full",
     ),
 )(cluster)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve maintain db.events --dry-run",
+        "neve maintain db.events",
+        "neve maintain db.events --skip orphans --snapshot-keep '3 days'",
+        "neve maintain db.events --only expire,settle,purge --json | jq '.steps[] | select(.run_id)'",
+    ),
+)(maintain)
 app.add_typer(deletes.app, name="deletes")
+app.command(
+    epilog=examples("neve expire db.events --dry-run", "neve expire db.events", "neve expire db.events --older-than '3 days'")
+)(expire)
+app.add_typer(quarantine.app, name="quarantine")
+app.command(epilog=examples("neve restore 3f9c", "neve restore 3f9c --dry-run"))(quarantine.restore)
+app.command(
+    epilog=examples(
+        "neve orphans db.events --dry-run",
+        "neve orphans db.events --older-than '14 days' --limit 10000",
+        "neve orphans db.events --inventory s3://inventories/lake.parquet",
+        "neve orphans db.events --equal-authority nn1:8020=nn1 --json | jq .taken",
+    ),
+)(orphans)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve manifests db.events --dry-run", "neve manifests db.events", "neve manifests db.events --by day,region"
+    ),
+)(manifests)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve stats db.events --dry-run", "neve stats db.events --columns city,amount", "neve stats db.events --force"
+    ),
+)(stats)
+app.command(
+    cls=KnobCommand,
+    epilog=examples("neve tags db.events --auto-tags 'daily 7, weekly 4, monthly 12' --dry-run", "neve tags db.events"),
+)(tags)
+app.command(
+    cls=KnobCommand,
+    epilog=examples(
+        "neve ttl db.events --keep '90 days' --column ts",
+        "neve ttl db.events --keep '90 days' --column ts --enforce",
+        "neve ttl db.events --keep '1 w' --column day --format yyyyMMdd --dry-run --json | jq .counts",
+    ),
+)(ttl)
+app.command(
+    cls=KnobCommand,
+    epilog=examples("neve prevent db.events", "neve prevent db.events --apply", "neve prevent db.events --undo"),
+)(prevent)
 app.add_typer(runs.app, name="runs")
 app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)
 app.command(epilog=examples("neve work order.json --out result.json", "neve work - < order.json > result.json"))(work)

@@ -37,7 +37,16 @@ class Call:
 
     def __init__(self, shared: Shared, knobs: Mapping[str, str]) -> None:
         self.shared = shared
-        self._knobs = knobs
+        self.knobs = knobs
+
+    def with_knobs(self, knobs: Mapping[str, str]) -> Call:
+        """The same call with more knobs set, by their keys."""
+        return Call(self.shared, {**self.knobs, **knobs})
+
+    @property
+    def knob_words(self) -> list[str]:
+        """The knobs as they are typed."""
+        return [part for key, value in self.knobs.items() for part in (f"--{key}", value)]
 
     @property
     def flags(self) -> dict[str, str]:
@@ -45,7 +54,7 @@ class Call:
         shared = self.shared
         named = {"default-catalog": shared.catalog, "log.level": shared.log_level, "log.format": shared.log_format}
         said = {key: str(value) for key, value in named.items() if value is not None}
-        return {**shared.assignments(), **said, **self._knobs}
+        return {**shared.assignments(), **said, **self.knobs}
 
     @property
     def wants_json(self) -> bool:

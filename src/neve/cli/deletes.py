@@ -68,6 +68,6 @@ def _run(call: Call, operation: str, table: str, *, branch: str, dry_run: bool) 
         record = neve.deletes(table, operation, branch=branch, dry_run=dry_run, progress=progress)
     shown = again(call.shared, "inspect", record.table)
     step = again(call.shared, "deletes", operation, record.table)
-    call.output.kept_up(record, next_steps=[step] if dry_run or record.outcome.value == "failed" else [shown])
+    call.output.ended(record, next_steps=[step] if dry_run or record.outcome.value == "failed" else [shown])
     if record.outcome.value == "failed":
         raise typer.Exit(1)

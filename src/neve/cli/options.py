@@ -127,6 +127,8 @@ _METAVARS = {
     "yes/no": "YES|NO",
     "name": "NAME",
     "predicates": "SQL",
+    "names": "NAMES",
+    "counts": "COUNTS",
 }
 
 

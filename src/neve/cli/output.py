@@ -13,14 +13,18 @@ from neve.render.phrases import printable
 
 if TYPE_CHECKING:
     from neve.core.inspection import Inspection
+    from neve.core.maintenance import MaintenanceRecord
     from neve.core.model import TableName
     from neve.core.plan import Plan
+    from neve.core.quarantine import Quarantined, QuarantinedRun
     from neve.core.record import RunRecord
     from neve.core.upkeep import UpkeepRecord
     from neve.flow.rollback import RolledBack
     from neve.render.demo import Compaction
     from neve.render.listings import CheckRow, SettingRow
     from neve.render.runs import RunRow
+
+    Record = RunRecord | UpkeepRecord | MaintenanceRecord
 
 SCHEMA_VERSION = 1
 
@@ -36,16 +40,20 @@ class Output(Protocol):
         """What a compaction would do; the text shows at most so many groups."""
         ...
 
-    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:
-        """A run that has just ended, and what to type next."""
+    def ended(self, record: Record, *, next_steps: Sequence[str]) -> None:
+        """A run of any kind that has just ended, or was only told, and what to type next."""
         ...
 
     def rolled_back(self, done: RolledBack) -> None:
         """A run that was taken back."""
         ...
 
-    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:
-        """An upkeep of deletes, done or only told, and what to type next."""
+    def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
+        """What is in a table's quarantine, by runs."""
+        ...
+
+    def quarantined(self, files: Iterable[Quarantined]) -> None:
+        """Single files in a quarantine, as they come in."""
         ...
 
     def runs(self, rows: Sequence[RunRow]) -> None:
@@ -103,11 +111,11 @@ class TextOutput:
 
         self._console.print(plan_text(plan, groups=groups))
 
-    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:
+    def ended(self, record: Record, *, next_steps: Sequence[str]) -> None:
         """The whole page, and what to type next."""
-        from neve.render.run import record_text
+        from neve.render.records import text_of
 
-        self._console.print(record_text(record))
+        self._console.print(text_of(record))
         self._steps("Next", next_steps)
 
     def rolled_back(self, done: RolledBack) -> None:
@@ -115,12 +123,18 @@ class TextOutput:
         moved = f"{done.branch} moved from snapshot {done.from_snapshot} back to {done.to_snapshot}"
         self._line(f"Rolled back run {done.run_id[:8]} over {printable(done.table)}: {moved}.")
 
-    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:
-        """The whole page, and what to type next."""
-        from neve.render.deletes import upkeep_text
+    def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
+        """One line each."""
+        from neve.render.quarantine import quarantine_text
 
-        self._console.print(upkeep_text(record))
-        self._steps("Next", next_steps)
+        self._console.print(quarantine_text(rows))
+
+    def quarantined(self, files: Iterable[Quarantined]) -> None:
+        """One line each, never wrapped."""
+        from neve.render.quarantine import quarantined_lines
+
+        for line in quarantined_lines(files):
+            self._line(line)
 
     def runs(self, rows: Sequence[RunRow]) -> None:
         """One line each."""
@@ -130,19 +144,15 @@ class TextOutput:
 
     def run(self, row: RunRow) -> None:
         """The whole page, if there is a record."""
-        from neve.core.record import RunRecord
-        from neve.core.upkeep import UpkeepRecord
         from neve.flow.rollback import RolledBack
-        from neve.render.deletes import upkeep_text
-        from neve.render.run import record_text
+        from neve.render.records import stored, text_of
         from neve.render.runs import run_row_text
 
         if row.kind == "rollback" and row.record:
             self.rolled_back(RolledBack.model_validate(row.record))
-        elif row.kind == "deletes" and row.record:
-            self._console.print(upkeep_text(UpkeepRecord.model_validate(row.record)))
-        else:
-            self._console.print(record_text(RunRecord.model_validate(row.record)) if row.record else run_row_text(row))
+            return
+        record = stored(row.kind, row.record) if row.finished_ms is not None else None
+        self._console.print(run_row_text(row) if record is None else text_of(record))
 
     def tables(self, names: Iterable[TableName]) -> None:
         """One name per line, never wrapped: the lines are for pipes."""
@@ -216,17 +226,27 @@ class JsonOutput:
         totals = {"input_files": plan.input_files, "output_files": plan.output_files, "price": plan.price.model_dump()}
         self._document(**whole | {"table": str(plan.table), **totals, "groups": told})
 
-    def ended(self, record: RunRecord, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
-        """The record itself."""
-        self._stream.write(record.model_dump_json(indent=2) + "\n")
+    def ended(self, record: Record, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+        """The record, and what is left after it where that is reckoned."""
+        left = {name: getattr(record, name) for name in ("deletes_after", "snapshots_after") if hasattr(record, name)}
+        told = record.model_dump(mode="json") | left
+        if "format_version" in told:
+            self._stream.write(json.dumps(told, indent=2) + "\n")
+        else:
+            self._document(**told)
 
     def rolled_back(self, done: RolledBack) -> None:
         """The value itself."""
         self._document(**done.model_dump(mode="json"))
 
-    def kept_up(self, record: UpkeepRecord, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
-        """The record, and how many deletes are left."""
-        self._document(**record.model_dump(mode="json"), deletes_after=record.deletes_after)
+    def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
+        """The values themselves."""
+        self._document(runs=[row.model_dump(mode="json") for row in rows])
+
+    def quarantined(self, files: Iterable[Quarantined]) -> None:
+        """A line of JSON for each file: there may be millions."""
+        for file in files:
+            self._stream.write(file.model_dump_json() + "\n")
 
     def runs(self, rows: Sequence[RunRow]) -> None:
         """Without the records, which may be long."""

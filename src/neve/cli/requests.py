@@ -87,6 +87,11 @@ def request_of(
     )
 
 
+def names(said: list[str] | None) -> list[str]:
+    """What a repeatable option says, with commas between names."""
+    return [name.strip() for part in said or () for name in part.split(",") if name.strip()]
+
+
 def again(shared: Shared, *words: str) -> str:
     """Another command for the same place, ready to be typed."""
     named = {

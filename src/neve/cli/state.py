@@ -80,7 +80,8 @@ def prune(
 ) -> None:
     """Forget finished runs that are older than a limit.
 
-    Never forgotten: runs that have not ended, runs with groups in doubt, and when each partition was last compacted.
+    Never forgotten: runs that have not ended, runs with groups in doubt or files in the quarantine, these files, and when each
+    partition was last compacted.
     """
     from neve.state import care
 
@@ -117,7 +118,8 @@ def _described(told: Description) -> list[str]:
     since = "" if told.oldest_run_ms is None else f", the oldest of {moment(told.oldest_run_ms)}"
     lines.append(f"runs         {number['runs']}, {number['unfinished']} not ended{since}")
     lines.append(f"groups       {number['groups']}, {number['in_doubt']} in doubt")
-    return [*lines, f"files        {number['outputs']}", f"leases       {number['leases']}"]
+    lines += [f"files        {number['outputs']}", f"quarantine   {number['quarantined']}"]
+    return [*lines, f"leases       {number['leases']}"]
 
 
 def _upgraded(told: Upgraded) -> list[str]:
@@ -133,6 +135,7 @@ def _pruned(told: Pruned, *, dry_run: bool) -> list[str]:
     from neve.core.units import counted, format_bytes
 
     kinds = {"run": told.runs, "group": told.groups, "outdated partition": told.partitions, "file": told.outputs}
+    kinds["quarantine note"] = told.quarantined
     rows = ", ".join(counted(number, kind) for kind, number in kinds.items())
     return [f"{'Would remove' if dry_run else 'Removed'} {rows}: about {format_bytes(told.bytes)}."]
 

@@ -46,6 +46,13 @@ class Looking:
         """The settings' policy with the table's own properties."""
         return self._loaded.policy(state.properties)[0]
 
+    def stated(self, state: TableState) -> set[str]:
+        """The knobs that somebody has set, elsewhere than in the properties that writers go by."""
+        from neve.settings.origins import OriginKind
+
+        _, origins = self._loaded.policy(state.properties)
+        return {key for key, o in origins.items() if o.kind is not OriginKind.DEFAULT and not o.name.startswith("write.")}
+
     def memory(self, state: TableState) -> Memory:
         """What earlier runs know of the table."""
         from neve.flow.inspect import Memory

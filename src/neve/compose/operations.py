@@ -9,8 +9,15 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from neve.compose.data_ttl import DataTtl
+from neve.compose.expiring import Expiring
+from neve.compose.keeping import Keeping
 from neve.compose.looking import Looking
+from neve.compose.maintaining import Maintaining
+from neve.compose.orphans import Orphans, OrphansAsked
 from neve.compose.place import Place
+from neve.compose.prevention import Preventing
+from neve.compose.quarantine import QuarantineKeeping
 from neve.compose.rewriting import Rewriting
 from neve.compose.upkeep import DeleteUpkeep
 from neve.core.depth import Depth
@@ -19,11 +26,20 @@ from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
     from neve.core.advice import Advice
+    from neve.core.auto_tags import TagsRecord
+    from neve.core.expiry import ExpiryRecord
     from neve.core.inspection import Inspection
     from neve.core.journal import JournaledRun
+    from neve.core.maintain import MaintainRecord
+    from neve.core.manifest_plan import ManifestsRecord
     from neve.core.model import TableName
+    from neve.core.orphans import OrphanRecord
     from neve.core.plan import Plan
+    from neve.core.prevention import PreventionRecord
+    from neve.core.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
     from neve.core.record import RunRecord
+    from neve.core.table_statistics import StatisticsRecord
+    from neve.core.ttl import TtlRecord
     from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.doctor import Check, RemoteClock
@@ -54,6 +70,13 @@ class Neve:
         self._looking = Looking(place, loaded, clock)
         self._rewriting = Rewriting(place, loaded, self._looking, clock)
         self._upkeep = DeleteUpkeep(place, self._looking, clock)
+        self._expiring = Expiring(place, loaded, self._looking, clock)
+        self._quarantine = QuarantineKeeping(place, self._looking, clock)
+        self._orphans = Orphans(place, self._looking, clock)
+        self._keeping = Keeping(place, self._looking, clock)
+        self._ttl = DataTtl(place, self._looking, clock)
+        self._preventing = Preventing(place, self._looking, clock)
+        self._maintaining = Maintaining(self, place, self._looking, clock, due=(self._expiring.due, self._ttl.due))
 
     @classmethod
     def open(
@@ -168,6 +191,125 @@ class Neve:
     ) -> UpkeepRecord:
         """Keeps the table's deletes few and cheap by `convert`, `rewrite` or `prune`; no row changes, no data is rewritten."""
         return self._upkeep.run(table, operation, branch=branch, dry_run=dry_run, progress=progress)
+
+    def expire(
+        self,
+        table: str,
+        *,
+        older_than: str | None = None,
+        keep: int | None = None,
+        snapshot_ids: Sequence[int] = (),
+        metadata_only: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ExpiryRecord:
+        """Expires snapshots that nobody needs, and writes down what only they needed; `older_than` is an age or a moment."""
+        return self._expiring.run(
+            table,
+            older_than=older_than,
+            keep=keep,
+            snapshot_ids=snapshot_ids,
+            metadata_only=metadata_only,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def quarantine(self, table: str) -> tuple[QuarantinedRun, ...]:
+        """What is in the table's quarantine: files of each run, by reason and fate."""
+        return self._quarantine.runs(table)
+
+    def quarantined(self, table: str, *, run: str | None = None) -> Iterator[Quarantined]:
+        """The single files, of all runs or of one, oldest first, as they are read."""
+        return self._quarantine.files(table, run)
+
+    def settle(
+        self,
+        table: str,
+        *,
+        run: str | None = None,
+        limit: int | None = None,
+        at_once: bool = False,
+        delete: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> QuarantineRecord:
+        """Looks again at files that were recorded: what is needed stays, the rest goes to the trash."""
+        words = {"run": run, "limit": limit, "at_once": at_once, "delete": delete, "dry_run": dry_run}
+        return self._quarantine.settle(table, **words, progress=progress)  # type: ignore[arg-type]
+
+    def purge(
+        self, table: str, *, limit: int | None = None, dry_run: bool = False, progress: Progress | None = None
+    ) -> QuarantineRecord:
+        """Removes files for good that have been in the trash for `trash-keep`; what is needed by now is put back."""
+        return self._quarantine.purge(table, limit=limit, dry_run=dry_run, progress=progress)
+
+    def restore(
+        self, run: str, *, table: str | None = None, dry_run: bool = False, progress: Progress | None = None
+    ) -> QuarantineRecord:
+        """Puts the files back that a run put into the quarantine, as far as they are not purged."""
+        return self._quarantine.restore(run, table, self.run, dry_run=dry_run, progress=progress)
+
+    def orphans(self, table: str, asked: OrphansAsked | None = None, *, progress: Progress | None = None) -> OrphanRecord:
+        """Finds files that no snapshot of the table needs and puts them into the quarantine; none is moved or deleted."""
+        return self._orphans.run(table, asked or OrphansAsked(), progress)
+
+    def manifests(
+        self,
+        table: str,
+        *,
+        by: Sequence[str] = (),
+        limit: int = 10_000,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ManifestsRecord:
+        """Rewrites manifests where queries gain by it, sorted by these partition fields or by all of them; files stay."""
+        return self._keeping.manifests(table, by, limit=limit, dry_run=dry_run, progress=progress)
+
+    def stats(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] = (),
+        force: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> StatisticsRecord:
+        """Counts the different values of columns, and rows by partition, where what is known of them has aged."""
+        return self._keeping.statistics(table, columns, force=force, dry_run=dry_run, progress=progress)
+
+    def tags(self, table: str, *, dry_run: bool = False, progress: Progress | None = None) -> TagsRecord:
+        """Makes and drops tags of ends of days, weeks and months as the policy's `auto-tags` says."""
+        return self._keeping.tags(table, dry_run=dry_run, progress=progress)
+
+    def ttl(
+        self,
+        table: str,
+        *,
+        enforce: bool = False,
+        dry_run: bool = False,
+        branch: str = MAIN,
+        progress: Progress | None = None,
+    ) -> TtlRecord:
+        """Counts the rows that are past their time, which is remembered unless it is a `dry_run`, or removes them."""
+        return self._ttl.run(table, enforce=enforce, dry_run=dry_run, branch=branch, progress=progress)
+
+    def maintain(
+        self,
+        table: str,
+        *,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintainRecord:
+        """Does all that the table needs, in the safe order, as far as it is due; steps are chosen by their names."""
+        return self._maintaining.run(table, only=only, skip=skip, dry_run=dry_run, progress=progress)
+
+    def prevent(
+        self, table: str, *, apply: bool = False, undo: bool = False, progress: Progress | None = None
+    ) -> PreventionRecord:
+        """Proposes properties that keep files from becoming bad; sets them, or takes back what was set, where asked."""
+        return self._preventing.run(table, apply=apply, undo=undo, progress=progress)
 
     def unfinished(self) -> tuple[JournaledRun, ...]:
         """Runs that were begun and never ended."""

@@ -140,6 +140,12 @@ class Place:
         """Where runs are remembered."""
         return self.settings.state.database.reveal(self.environ)
 
+    def store(self) -> StateStore:
+        """The state store for writing, made if there is none; the caller closes it."""
+        from neve.state import StateStore
+
+        return StateStore.open(self.state_url, keep_seconds=self.settings.state.keep_seconds)
+
     def records(self) -> StateStore | None:
         """The state store for reading; None where there is none yet. A run may make one, so it is asked for each time."""
         if self._records is None:

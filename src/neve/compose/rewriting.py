@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from neve.core.queries import QueryGain
     from neve.core.record import RunRecord
     from neve.core.statistics import Condition
-    from neve.core.upkeep import UpkeepRecord
     from neve.core.work import WorkOrder, WorkResult
     from neve.engines.spark.bridge import TableBridge
     from neve.flow.plan import Request
-    from neve.flow.rollback import RolledBack
+    from neve.flow.rollback import Committed, RolledBack
     from neve.flow.tools import Tools
     from neve.ports import Clock, ContentVerifier, Progress, TableReader, TableWriter
     from neve.settings import CostSettings, Loaded
@@ -206,13 +205,14 @@ class Rewriting:
 
     def roll_back(self, found: Run) -> RolledBack:
         """Takes back what a run committed."""
+        from neve.core.manifest_plan import ManifestsRecord
         from neve.core.record import RunRecord
         from neve.core.upkeep import UpkeepRecord
         from neve.engines.spark.bridge import TableBridge
         from neve.flow.lease import leased
         from neve.flow.rollback import roll_back
 
-        kinds: dict[str, type[RunRecord | UpkeepRecord]] = {"compact": RunRecord, "deletes": UpkeepRecord}
+        kinds: dict[str, type[Committed]] = {"compact": RunRecord, "deletes": UpkeepRecord, "manifests": ManifestsRecord}
         if not found.record or found.kind not in kinds:
             message = f"Cannot roll back run {found.run_id[:8]}: it has no record of commits"
             raise BadRequestError(message, hint="Try neve resume first.")
@@ -228,9 +228,7 @@ class Rewriting:
             self._keep_rollback(store, run_id, record, done, started)
         return done
 
-    def _keep_rollback(
-        self, store: StateStore, run_id: str, record: RunRecord | UpkeepRecord, done: RolledBack, started_ms: int
-    ) -> None:
+    def _keep_rollback(self, store: StateStore, run_id: str, record: Committed, done: RolledBack, started_ms: int) -> None:
         from neve.state.rows import Run
 
         store.start_run(Run(run_id, record.table_uuid, record.table, "rollback", started_ms))
@@ -272,9 +270,8 @@ class Rewriting:
         return self._looking.reader(str(plan.table)).state().specs
 
     def _store(self) -> StateStore:
-        from neve.state import StateStore
 
-        return StateStore.open(self._place.state_url, keep_seconds=self._place.settings.state.keep_seconds)
+        return self._place.store()
 
     def _tools(
         self,

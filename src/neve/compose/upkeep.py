@@ -9,6 +9,7 @@ from neve.compose.looking import Looking
 from neve.compose.place import Place
 
 if TYPE_CHECKING:
+    from neve.core.maintenance import MaintenanceRecord
     from neve.core.model import TableState
     from neve.core.upkeep import UpkeepRecord
     from neve.flow.deletes import UpkeepRequest
@@ -33,7 +34,6 @@ class DeleteUpkeep:
         from neve.core.upkeep import Upkeep
         from neve.errors import BadRequestError
         from neve.flow.deletes import UpkeepRequest
-        from neve.state import StateStore
 
         if operation not in list(Upkeep):
             raise BadRequestError(f"Cannot {operation} deletes: there are {', '.join(Upkeep)}")
@@ -41,7 +41,7 @@ class DeleteUpkeep:
         request = UpkeepRequest(state.name, state.uuid, Upkeep(operation), branch, dry_run)
         if dry_run:
             return self._carry_out(request, state, None, progress)
-        with StateStore.open(place.state_url, keep_seconds=place.settings.state.keep_seconds) as store:
+        with place.store() as store:
             return self._carry_out(request, state, store, progress)
 
     def _carry_out(
@@ -52,7 +52,7 @@ class DeleteUpkeep:
 
         record = keep_up(request, self._tools(state, store, progress))
         if store is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
-            _keep(store, record)
+            keep_record(store, record, KIND)
         return record
 
     def _tools(self, state: TableState, store: StateStore | None, progress: Progress | None) -> Tools:
@@ -82,9 +82,10 @@ class DeleteUpkeep:
         )
 
 
-def _keep(store: StateStore, record: UpkeepRecord) -> None:
+def keep_record(store: StateStore, record: UpkeepRecord | MaintenanceRecord, kind: str) -> None:
+    """Stores an operation that has ended."""
     from neve.state.rows import Run
 
-    store.start_run(Run(record.run_id, record.table_uuid, record.table, KIND, record.started_ms))
+    store.start_run(Run(record.run_id, record.table_uuid, record.table, kind, record.started_ms))
     document = record.model_dump(mode="json")
     store.finish_run(record.run_id, finished_ms=record.finished_ms, outcome=record.outcome.value, record=document)

@@ -62,7 +62,7 @@ class Ranges:
                 f"Cannot measure {', '.join(missing)}: the files were read without the bounds of these columns",
                 hint="Ask for bounds where files are read.",
             )
-        parts = [_ranked(files.bounds, column) for column in columns]
+        parts = [ranked(files.bounds, column) for column in columns]
         return cls(
             columns=tuple(columns),
             lower=_beside([part[0] for part in parts], len(files)),
@@ -113,7 +113,8 @@ def _beside(parts: Sequence[npt.NDArray[Any]], rows: int) -> npt.NDArray[np.int6
     return np.stack(parts, axis=1).astype(np.int64) if parts else np.empty((rows, 0), dtype=np.int64)
 
 
-def _ranked(bounds: pa.Table, column: Column) -> tuple[Ranks, Ranks, Mask, pa.Array]:
+def ranked(bounds: pa.Table, column: Column) -> tuple[Ranks, Ranks, Mask, pa.Array]:
+    """A column's bounds as ranks, below and above, which of them are a point, and the values that the ranks stand for."""
     raw = [bounds.column(f"{column.field_id}.{side}").combine_chunks().cast(pa.large_binary()) for side in ("lower", "upper")]
     (low, low_known), (high, high_known) = (_keys_of(side, column.type) for side in raw)
     known = np.concatenate((low_known, high_known))

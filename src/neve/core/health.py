@@ -38,10 +38,6 @@ class Vitals:
     metadata_bytes: int | None
 
 
-MANIFEST_TARGET_BYTES = 8 * MIB
-"""Iceberg's own default for `commit.manifest.target-size-bytes`."""
-
-
 def assess(vitals: Vitals, policy: Policy) -> Health:
     """Every rule in turn; the score is never below 0."""
     found = [finding for rule in RULES if (finding := rule(vitals, policy)) is not None]
@@ -112,12 +108,12 @@ def _row_groups(vitals: Vitals, policy: Policy) -> Finding | None:
     )
 
 
-def _manifests(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG001
+def _manifests(vitals: Vitals, policy: Policy) -> Finding | None:
     if not vitals.manifests:
         return None
     count = vitals.manifests.data_manifests + vitals.manifests.delete_manifests
-    needed = max(1, ceil(vitals.manifests.bytes / MANIFEST_TARGET_BYTES))
-    if count - needed < 10:
+    needed = max(1, ceil(vitals.manifests.bytes / policy.manifest_target_bytes))
+    if count - needed < policy.manifest_min_count:
         return None
     return Finding(
         code="manifests",
@@ -125,7 +121,7 @@ def _manifests(vitals: Vitals, policy: Policy) -> Finding | None:  # noqa: ARG00
         weight=10,
         severity=min(1.0, (count - needed) / 100),
         evidence=f"{count:,} manifests with {format_bytes(vitals.manifests.bytes)} in all, "
-        f"{vitals.manifests.average_files:,.0f} files each",
+        f"{counted(round(vitals.manifests.average_files), 'file')} each",
         fix=f"Rewrite the manifests: {needed:,} would do",
     )
 

@@ -17,12 +17,15 @@ class Operation(StrEnum):
 
     EXPIRE = "expire"  # old snapshots go, and with them what only they need
     ORPHANS = "orphans"  # files that no snapshot ever had, or has any more
+    SETTLE = "settle"  # quarantined files are looked at again, and go to the trash
     PURGE = "purge"  # quarantined files go for good
     RESTORE = "restore"  # quarantined files come back
     MANIFESTS = "manifests"
     TTL = "ttl"  # rows past their time go
     TAGS = "tags"
     STATS = "stats"
+    MAINTAIN = "maintain"  # all of it, as far as it is due
+    PREVENT = "prevent"  # properties are set that keep files from becoming bad
 
 
 class MaintenanceRecord(Frozen):

@@ -69,11 +69,15 @@ class RefKind(StrEnum):
 
 
 class Ref(Frozen):
-    """A branch or a tag."""
+    """A branch or a tag, with what it says itself of how long it and its snapshots are to be kept; None where it is silent."""
 
     name: str
     kind: RefKind
     snapshot_id: int
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+    """From which age of its snapshot on an expiry drops it; None for what the table says of all."""
 
 
 class Snapshot(Frozen):
@@ -92,6 +96,13 @@ class Snapshot(Frozen):
         return int(value) if value is not None and value.lstrip("-").isdigit() else None
 
 
+class PartitionRange(Frozen):
+    """What a manifest's files have in one field of their partition spec: Iceberg's bytes, in hexadecimal."""
+
+    lower: str | None = None
+    upper: str | None = None
+
+
 class Manifest(Frozen):
     """One line of the manifest list. Counts are None where a v1 writer left them out."""
 
@@ -104,6 +115,8 @@ class Manifest(Frozen):
     live_files: int | None
     first_row_id: int | None = None
     """The row id from which files without one of their own are counted (v3)."""
+    ranges: tuple[PartitionRange, ...] = ()
+    """One for each field of its spec, where its writer told them."""
 
 
 class PartitionField(Frozen):
@@ -141,6 +154,23 @@ class SortOrder(Frozen):
     fields: tuple[str, ...]
 
 
+class Sketch(Frozen):
+    """How many different values a column has, as a statistics file says; None where that names no number."""
+
+    field_ids: tuple[int, ...]
+    kind: str
+    distinct: int | None = None
+
+
+class StatisticsFile(Frozen):
+    """Statistics of the table at one snapshot: of its columns, or, without sketches, of its partitions."""
+
+    snapshot_id: int
+    path: str
+    size_bytes: int
+    sketches: tuple[Sketch, ...] = ()
+
+
 class TableState(Frozen):
     """What the metadata says of a table at one moment. Depths beyond the one asked for are None."""
 
@@ -163,6 +193,10 @@ class TableState(Frozen):
     snapshots: tuple[Snapshot, ...]
     refs: tuple[Ref, ...]
     statistics_files: int
+    statistics: tuple[StatisticsFile, ...] = ()
+    partition_statistics: tuple[StatisticsFile, ...] = ()
+    history: tuple[tuple[int, int], ...] = ()
+    """When which snapshot became the current one, in milliseconds, oldest first; as far back as the table remembers."""
     manifests: tuple[Manifest, ...] | None = None
     files: Annotated[FileColumns | None, Field(repr=False)] = None
 

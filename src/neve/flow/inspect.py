@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -24,6 +24,7 @@ from neve.core.layout import Layout, sorted_by
 from neve.core.model import Manifest, SortOrder, TableState
 from neve.core.policy import Policy
 from neve.core.ranking import PartitionColumns, partition_columns, rank
+from neve.core.retention import History, Rules, retain
 from neve.core.row_groups import count_row_groups
 from neve.core.skipping import Clustering, assess_clustering
 from neve.core.workload import classify
@@ -303,7 +304,6 @@ def _manifest_counts(manifests: tuple[Manifest, ...]) -> ManifestCounts:
 
 
 def _expirable(state: TableState, policy: Policy, now_ms: int) -> int:
-    """Snapshots past their keeping time that no branch or tag points at."""
-    held = {ref.snapshot_id for ref in state.refs}
-    limit = now_ms - policy.snapshot_keep_seconds * 1000
-    return sum(1 for s in state.snapshots if s.timestamp_ms < limit and s.snapshot_id not in held)
+    """Snapshots that `neve expire` would let go, in as many runs as it takes."""
+    rules = replace(Rules.of(policy), limit=len(state.snapshots) or 1)
+    return len(retain(History.of(state), rules, now_ms=now_ms).expired)

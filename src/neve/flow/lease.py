@@ -76,6 +76,8 @@ class _Held:
         self._leases, self._writer, self._clock = leases, writer, clock
         self._token: int | None = None
         self._marker: Marker | None = None
+        self._lapsed: str | None = None
+        """The run whose row had run out: it renews nothing any more, so that its mark holds nothing either."""
 
     def take(self) -> None:
         if self._leases is not None:
@@ -88,11 +90,15 @@ class _Held:
 
     def _take_row(self, leases: Leases) -> None:
         now = self._clock.now_ms()
-        words = {"run_id": self._run_id, "owner": owner(), "now_ms": now, "until_ms": now + LEASE_MS}
-        lease = leases.take_lease(self._uuid, **words)  # type: ignore[arg-type]
-        if lease.run_id != self._run_id and _is_gone(lease.owner, lease.run_id):
-            leases.release_lease(self._uuid, lease.run_id, lease.token)
-            lease = leases.take_lease(self._uuid, **words)  # type: ignore[arg-type]
+        words = {"run_id": self._run_id, "owner": owner(), "until_ms": now + LEASE_MS}
+        # As if no time had passed, so that a row which has run out is seen before it is overwritten.
+        lease = leases.take_lease(self._uuid, **words, now_ms=0)  # type: ignore[arg-type]
+        if lease.run_id != self._run_id:
+            if _is_gone(lease.owner, lease.run_id):
+                leases.release_lease(self._uuid, lease.run_id, lease.token)
+            elif lease.until_ms <= now:
+                self._lapsed = lease.run_id
+            lease = leases.take_lease(self._uuid, **words, now_ms=now)  # type: ignore[arg-type]
         if lease.run_id != self._run_id:
             raise _held_by(self._table, lease.run_id, lease.owner, lease.until_ms)
         self._token = lease.token
@@ -116,7 +122,8 @@ class _Held:
         """By another run, or by a living process that has taken up this very run."""
         if other.run_id == self._run_id:
             return now_ms < other.until_ms and is_alive(other.owner)
-        return other.bars(self._run_id, now_ms) and not _is_gone(other.owner, other.run_id)
+        over = other.run_id == self._lapsed or _is_gone(other.owner, other.run_id)
+        return other.bars(self._run_id, now_ms) and not over
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
@@ -170,6 +177,6 @@ def _held_by(table: str, run_id: str, owner: str, until_ms: int) -> LeaseHeldErr
     until = datetime.fromtimestamp(until_ms / 1000, UTC).strftime("%H:%M")
     return LeaseHeldError(
         f"Cannot take {table}: run {run_id[:8]} ({owner}) is at work on it, until {until} UTC at least",
-        hint=f"Wait for it. If that process is gone, neve resume {run_id[:8]} on its machine finishes the run, "
-        f"or remove the table property {PROPERTY}.",
+        hint=f"Wait for it. If that process is gone: neve resume {run_id[:8]} on its machine finishes a compaction, and what "
+        f"else it was can be begun again there; or remove the table property {PROPERTY}.",
     )

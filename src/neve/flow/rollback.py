@@ -5,11 +5,15 @@ Called by `compose`. Nothing is deleted: the run's snapshots stay in the table's
 
 from __future__ import annotations
 
+from neve.core.maintenance import MaintenanceRecord
 from neve.core.model import Frozen
 from neve.core.record import RunRecord
 from neve.core.upkeep import UpkeepRecord
 from neve.errors import BadRequestError, CommitConflictError
 from neve.ports import TableWriter
+
+Committed = RunRecord | UpkeepRecord | MaintenanceRecord
+"""Whatever knows which snapshots a run committed."""
 
 
 class RolledBack(Frozen):
@@ -22,7 +26,7 @@ class RolledBack(Frozen):
     to_snapshot: int
 
 
-def roll_back(record: RunRecord | UpkeepRecord, writer: TableWriter) -> RolledBack:
+def roll_back(record: Committed, writer: TableWriter) -> RolledBack:
     """Moves the branch to the snapshot before the run's first. Refuses where that would lose what others committed since."""
     writer.refresh()
     head, to = _way_back(record, writer)
@@ -33,7 +37,7 @@ def roll_back(record: RunRecord | UpkeepRecord, writer: TableWriter) -> RolledBa
     return RolledBack(run_id=record.run_id, table=record.table, branch=record.branch, from_snapshot=head, to_snapshot=to)
 
 
-def _way_back(record: RunRecord | UpkeepRecord, writer: TableWriter) -> tuple[int, int]:
+def _way_back(record: Committed, writer: TableWriter) -> tuple[int, int]:
     """The head to leave and the snapshot to go to."""
     wish = f"Cannot roll back run {record.run_id[:8]}"
     if not record.snapshots:

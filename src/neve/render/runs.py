@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.units import format_bytes, format_seconds
+from neve.core.units import counted, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import count, moment, printable
 from neve.render.run import SHORT_ID
@@ -62,16 +63,15 @@ def runs_text(rows: Sequence[RunRow]) -> RenderableType:
     if not rows:
         return Text("No runs yet.")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    table.add_column("table", overflow="fold")
-    table.add_column("started (UTC)", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
-    for name in ("files", "read", "took"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("run", "started (UTC)", "what"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("table", overflow="fold", min_width=15)
+    table.add_column("result", overflow="fold", min_width=13)
+    table.add_column("took", justify="right", no_wrap=True)
     for row in rows:
-        outcome = row.outcome or UNDER_WAY
-        cells = (row.run_id[:SHORT_ID], Text(printable(row.table_name)), _minute(row.started_ms))
-        table.add_row(*cells, Text(outcome, style=STYLES.get(outcome, "")), *_numbers(row))
+        cells = (row.run_id[:SHORT_ID], _minute(row.started_ms), row.kind, Text(printable(row.table_name)))
+        took = "" if row.finished_ms is None else format_seconds((row.finished_ms - row.started_ms) / 1000)
+        table.add_row(*cells, _result(row), took)
     return Tidy(table)
 
 
@@ -87,15 +87,39 @@ def run_row_text(row: RunRow) -> RenderableType:
     return Tidy(lines)
 
 
-def _numbers(row: RunRow) -> tuple[str, str, str]:
-    took = "" if row.finished_ms is None else format_seconds((row.finished_ms - row.started_ms) / 1000)
-    record = row.record
-    if row.kind == "deletes" and record:
-        from neve.core.upkeep import UpkeepRecord
+def _result(row: RunRow) -> Text:
+    """Numbers where it is done, and in any other case how it ended."""
+    outcome = row.outcome or UNDER_WAY
+    numbers = _numbers(row.kind, row.record) if row.finished_ms is not None and outcome != "nothing-to-do" else ""
+    told = [] if outcome == "done" and numbers else [outcome.replace("-", " ")]
+    return Text(", ".join([*told, numbers] if numbers else told), style=STYLES.get(outcome, ""))
 
-        kept = UpkeepRecord.model_validate(record)
-        return f"{count(kept.deletes_before)} → {count(kept.deletes_after)} deletes", "", took
-    if not {"files_compacted", "files_written", "bytes_read"} <= record.keys():
-        return "", "", took
-    files = f"{count(record['files_compacted'])} → {count(record['files_written'])}"
-    return files, format_bytes(record["bytes_read"]), took
+
+def _numbers(kind: str, record: Mapping[str, Any]) -> str:
+    """What a run did, as short as can be."""
+    with suppress(KeyError, TypeError):  # of a run that was interrupted, or of another version
+        return _NUMBERS[kind](record) if kind in _NUMBERS else ""
+    return ""
+
+
+def _arrow(before: int, after: int, what: str) -> str:
+    return f"{count(before)} → {count(after)} {what}"
+
+
+def _ttl(record: Mapping[str, Any]) -> str:
+    rows = record["counts"]["rows_dropped"] + record["counts"]["rows_deleted"]
+    return f"{'would lose' if record['dry_run'] else 'lost'} {counted(rows, 'row')}"
+
+
+_NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "compact": lambda r: _arrow(r["files_compacted"], r["files_written"], "files"),
+    "deletes": lambda r: _arrow(r["deletes_before"], r["deletes_before"] + r["data_files"] - r["deletes_removed"], "deletes"),
+    "expire": lambda r: _arrow(r["snapshots_before"], r["snapshots_before"] - len(r["expired"]), "snapshots"),
+    "manifests": lambda r: _arrow(r["manifests_replaced"], r["manifests_written"], "manifests"),
+    "orphans": lambda r: counted(r["taken"], "orphan"),
+    "quarantine": lambda r: f"{r['operation']} {counted(r['files'], 'file')}",
+    "stats": lambda r: counted(len(r["columns"]), "column"),
+    "tags": lambda r: f"{count(len(r['created']))} made, {count(len(r['dropped']))} dropped",
+    "ttl": _ttl,
+    "maintain": lambda r: counted(sum(s["outcome"] in ("done", "partly done") for s in r["steps"]), "step"),
+}

@@ -6,6 +6,7 @@ makes: statistics of twelve columns, merged (existing) entries, small manifests 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -43,16 +44,18 @@ def write_metadata_table(
     position_deletes: int = 0,
     equality_deletes: int = 0,
 ) -> MetadataTable:
-    """Registers a table of `files` data files and the given delete files, none of which exists."""
-    table = _create(catalog, identifier)
+    """Registers a table of `files` data files and the given delete files, none of which exists.
+
+    Nor do the manifest lists of its history, but for the last.
+    """
+    table = create(catalog, identifier)
     history = History(seed=seed, files=files, length=snapshots)
     writer = ManifestWriter(table, history)
     manifests = [writer.write_data(part) for part in history.parts(entries_per_manifest)]
     if position_deletes + equality_deletes:
         manifests.append(writer.write_deletes(position_deletes, equality_deletes))
-    location = _write_metadata(table, _snapshots(table, history, writer.write_list(manifests)))
-    catalog.drop_table(identifier)  # only the name goes; the table comes back under it with its history
-    catalog.register_table(identifier, location)
+    old = [f"{table.location()}/metadata/snap-{commit.snapshot_id}-1-expired.avro" for commit in history.commits[:-1]]
+    location = register(catalog, table, history, [*old, writer.write_list(manifests)])
     return MetadataTable(
         identifier=identifier,
         metadata_location=location,
@@ -63,7 +66,8 @@ def write_metadata_table(
     )
 
 
-def _create(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
+def create(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
+    """An empty table of twelve columns, partitioned by day."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.transforms import DayTransform
 
@@ -72,24 +76,30 @@ def _create(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     return catalog.create_table(identifier, entries.table_schema(), partition_spec=PartitionSpec(day))
 
 
-def _snapshots(table: Table, history: History, manifest_list: str) -> list[Snapshot]:
-    """Every commit as a snapshot; the lists of all but the last are named and do not exist."""
+def register(catalog: Catalog, table: Table, history: History, manifest_lists: Sequence[str]) -> str:
+    """Gives a table every commit as a snapshot, each with its manifest list; where its metadata is now."""
+    location = _write_metadata(table, _snapshots(history, manifest_lists))
+    catalog.drop_table(table.name())  # only the name goes; the table comes back under it with its history
+    catalog.register_table(table.name(), location)
+    return location
+
+
+def _snapshots(history: History, manifest_lists: Sequence[str]) -> list[Snapshot]:
     from pyiceberg.table.snapshots import Snapshot
 
     totals = accumulate((commit.added for commit in history.commits), _add)
     parents = [None, *(commit.snapshot_id for commit in history.commits)]
-    old = f"{table.location()}/metadata/snap-%d-1-expired.avro"
     return [
         Snapshot(
             snapshot_id=commit.snapshot_id,
             parent_snapshot_id=parent,
             sequence_number=commit.sequence_number,
             timestamp_ms=commit.timestamp_ms,
-            manifest_list=manifest_list if commit is history.commits[-1] else old % commit.snapshot_id,
+            manifest_list=manifest_list,
             summary=_summary(commit, total),
             schema_id=0,
         )
-        for commit, parent, total in zip(history.commits, parents, totals, strict=False)
+        for commit, parent, total, manifest_list in zip(history.commits, parents, totals, manifest_lists, strict=False)
     ]
 
 
@@ -109,7 +119,9 @@ def _write_metadata(table: Table, snapshots: list[Snapshot]) -> str:
     from pyiceberg.serializers import ToOutputFile
     from pyiceberg.table.metadata import TableMetadataUtil
     from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+    from pyiceberg.table.snapshots import SnapshotLogEntry
 
+    log = [SnapshotLogEntry(snapshot_id=found.snapshot_id, timestamp_ms=found.timestamp_ms) for found in snapshots]
     last = snapshots[-1]
     document = table.metadata.model_copy(
         update={
@@ -118,7 +130,7 @@ def _write_metadata(table: Table, snapshots: list[Snapshot]) -> str:
             "last_sequence_number": last.sequence_number,
             "last_updated_ms": last.timestamp_ms,
             "refs": {"main": SnapshotRef(snapshot_id=last.snapshot_id, snapshot_ref_type=SnapshotRefType.BRANCH)},
-            "snapshot_log": [],
+            "snapshot_log": log,
         }
     )
     location = f"{table.location()}/metadata/{len(snapshots):05d}-{document.table_uuid}.metadata.json"

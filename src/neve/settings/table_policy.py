@@ -1,4 +1,7 @@
-"""The policy of one table: what settings say comes before the table's own properties, and those before the defaults."""
+"""The policy of one table: what settings say comes before the table's own properties, and those before the defaults.
+
+Where a property is a promise about the past (`Knob.table_first`), only a flag comes before it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from neve.core.foreign import in_force
 from neve.core.policy import SMALL_ABOVE_TARGET, Contradiction, Policy, contradictions, knobs, read_property
 from neve.core.units import exact_bytes, exact_seconds
 from neve.errors import SettingsError
@@ -27,10 +31,14 @@ def knob_entries(layer: Layer, table_properties: Mapping[str, str]) -> Entries:
     """What settings and table say, by precedence. Raises SettingsError for a table property that cannot be read."""
     _warn_of_unknown(table_properties)
     of_table: Layer = {}
-    for key in knobs():
-        if ("policy", key) not in layer and (entry := _from_table(key, table_properties)):
+    said_by_table = in_force(table_properties)
+    for key, knob in knobs().items():
+        said_above = layer.get(("policy", key))
+        beaten = said_above is None or (knob.table_first and said_above.origin.kind is not OriginKind.FLAG)
+        if beaten and (entry := _from_table(key, said_by_table)):
             of_table["policy", key] = entry
-    said = merge(*with_preset([of_table]), layer)
+    rest = {path: entry for path, entry in layer.items() if path not in of_table}
+    said = merge(*with_preset([of_table]), rest)
     return {key: said["policy", key] for key in knobs() if ("policy", key) in said}
 
 
@@ -66,12 +74,13 @@ def show(key: str, value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _from_table(key: str, table_properties: Mapping[str, str]) -> Entry | None:
-    name = next((name for name in knobs()[key].properties if name in table_properties), None)
-    if name is None:
+def _from_table(key: str, said_by_table: Mapping[str, tuple[str, str]]) -> Entry | None:
+    declared = next((name for name in knobs()[key].properties if name in said_by_table), None)
+    if declared is None:
         return None
+    name, text = said_by_table[declared]
     try:
-        value = check(read_property(name, table_properties[name]), knob_leaves()[key], key)
+        value = check(read_property(declared, text), knob_leaves()[key], key)
     except ValueError as error:
         hint = f"Correct the property, or override it with --{key}."
         raise SettingsError(f"Cannot use table property {name}: {error}", hint=hint) from None
@@ -95,7 +104,8 @@ def _problem(found: Contradiction, entries: Entries) -> Problem:
 
 def _warn_of_unknown(table_properties: Mapping[str, str]) -> None:
     # Not refused: a newer release may have written the property.
-    own = {name for knob in knobs().values() for name in knob.properties} | {"neve.lease"}  # `core.marker` brings Arrow
+    # Spelled out, since the modules that own them bring Arrow.
+    own = {name for knob in knobs().values() for name in knob.properties} | {"neve.lease", "neve.prevention"}
     for name in table_properties:
         if name.startswith("neve.") and name not in own:
             log.warning("table property %s is not known to this release%s", name, nearest(name, own))

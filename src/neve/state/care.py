@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import ColumnElement, Connection, Engine, Table, cast, func, inspect, select, true
 from sqlalchemy.dialects.postgresql import REGCLASS
 
+from neve.core.quarantine import Fate
 from neve.core.record import GroupState
 from neve.errors import BadRequestError, StateError
 from neve.state import schema
@@ -99,6 +100,7 @@ _COUNTED: dict[str, tuple[Table, ColumnElement[bool]]] = {
     "groups": (schema.run_groups, true()),
     "in_doubt": (schema.run_groups, schema.run_groups.c.state == GroupState.IN_DOUBT.value),
     "outputs": (schema.outputs, true()),
+    "quarantined": (schema.quarantine, schema.quarantine.c.fate.in_([Fate.RECORDED.value, Fate.TRASHED.value])),
     "leases": (schema.leases, schema.leases.c.until_ms != FREE),
 }
 

@@ -1,7 +1,8 @@
 """What the store forgets, and what it never does.
 
 Forgotten: finished runs past a limit, with their journal. Kept whatever their age: runs that have not ended, runs with a group
-in doubt (nobody else knows the paths of its files), the last compaction of each partition, and the row groups of files.
+in doubt (nobody else knows the paths of its files), runs with files in the quarantine that are not settled, and these files;
+the last compaction of each partition, and the row groups of files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    not_,
     or_,
     select,
     update,
@@ -30,6 +32,7 @@ from sqlalchemy import (
 from neve.core.record import GroupState
 from neve.state import schema
 from neve.state.database import guarded, writing
+from neve.state.quarantine import SETTLED
 from neve.state.rows import Pruned
 
 DAY_MS = 86_400_000
@@ -72,8 +75,9 @@ def _prune(connection: Connection, before_ms: int, *, outputs: bool) -> Pruned:
     for table, condition in _removals(before_ms, outputs=outputs):
         freed += sum(connection.execute(select(*_sizes(table)).where(condition)).one())
         rows.append(connection.execute(delete(table).where(condition)).rowcount)
-    groups, runs, partitions, files = rows
-    return Pruned(runs=runs, groups=groups, partitions=partitions, outputs=files, bytes=int(freed))
+    groups, quarantined, runs, partitions, files = rows
+    counts = {"runs": runs, "groups": groups, "partitions": partitions, "outputs": files, "quarantined": quarantined}
+    return Pruned(**counts, bytes=int(freed))
 
 
 def _sizes(table: Table) -> list[ColumnElement[int]]:
@@ -86,9 +90,13 @@ def _removals(before_ms: int, *, outputs: bool) -> Iterator[tuple[Table, ColumnE
     """What to remove from each table, in this order: the later conditions see what the earlier ones removed."""
     run, group = schema.runs.c, schema.run_groups.c
     in_doubt = select(group.run_id).where(group.state == GroupState.IN_DOUBT.value)
-    old = and_(run.finished_ms < before_ms, run.run_id.not_in(in_doubt))
+    file = schema.quarantine.c
+    settled = file.fate.in_([fate.value for fate in SETTLED])
+    unsettled = select(file.run_id).where(not_(settled))
+    old = and_(run.finished_ms < before_ms, run.run_id.not_in(in_doubt), run.run_id.not_in(unsettled))
     known = select(run.run_id)
     yield schema.run_groups, group.run_id.in_(known.where(old))
+    yield schema.quarantine, and_(settled, file.changed_ms < before_ms)
     yield schema.runs, old
     yield schema.partitions_compacted, and_(schema.partitions_compacted.c.run_id.not_in(known), _compacted_since())
     yield schema.outputs, schema.outputs.c.run_id.not_in(known) if outputs else false()

@@ -41,10 +41,12 @@ def run(engine: Engine, run_id: str) -> Run | None:
         return Run(**row._mapping) if row else None
 
 
-def runs(engine: Engine, table_uuid: str | None, *, limit: int) -> tuple[Run, ...]:
+def runs(engine: Engine, table_uuid: str | None, *, limit: int, kind: str | None = None) -> tuple[Run, ...]:
     """Runs, newest first."""
     query = select(*_RUN).order_by(schema.runs.c.started_ms.desc(), schema.runs.c.run_id).limit(limit)
     if table_uuid is not None:
         query = query.where(schema.runs.c.table_uuid == table_uuid)
+    if kind is not None:
+        query = query.where(schema.runs.c.kind == kind)
     with guarded(engine, "read"), engine.connect() as connection:
         return tuple(Run(**row._mapping) for row in connection.execute(query))

@@ -56,6 +56,7 @@ class Pruned:
     groups: int
     partitions: int
     outputs: int
+    quarantined: int
     bytes: int
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-VERSIONS = ("0001", "0002", "0003")
+VERSIONS = ("0001", "0002", "0003", "0004")
 """Every schema version that this release knows, oldest first."""
 HEAD = VERSIONS[-1]
 
@@ -88,4 +88,19 @@ chores = Table(
     metadata,
     Column("name", String(32), primary_key=True),
     Column("done_ms", BigInteger, nullable=False),
+)
+
+quarantine = Table(
+    "quarantine",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("fate", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("size_bytes", BigInteger),
+    Column("recorded_ms", BigInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+    Column("trash_path", Text),
+    Index("ix_quarantine_due", "table_uuid", "fate", "changed_ms", "path"),
 )

@@ -7,7 +7,7 @@ database libraries are loaded when a store is really opened, since most first lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from neve.core.files import Partition
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from neve.core.journal import JournaledRun
     from neve.core.lease import Lease
+    from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantinedRun
     from neve.core.record import GroupState, RunRecord
     from neve.core.work import WorkResult
 
@@ -103,11 +104,11 @@ class StateStore:
 
         return reading.run(self._engine, run_id)
 
-    def runs(self, table_uuid: str | None = None, *, limit: int = 100) -> tuple[Run, ...]:
-        """Runs, of one table or of all, newest first."""
+    def runs(self, table_uuid: str | None = None, *, kind: str | None = None, limit: int = 100) -> tuple[Run, ...]:
+        """Runs, of one table or of all, of one kind or of all, newest first."""
         from neve.state import reading
 
-        return reading.runs(self._engine, table_uuid, limit=limit)
+        return reading.runs(self._engine, table_uuid, kind=kind, limit=limit)
 
     def start_run(self, run: Run) -> None:
         """Notes that a run began."""
@@ -116,10 +117,11 @@ class StateStore:
         writing.start_run(self._engine, run)
 
     def finish_run(self, run_id: str, *, finished_ms: int, outcome: str, record: Mapping[str, Any]) -> None:
-        """Notes how a run ended."""
+        """Notes how a run ended; then forgets old runs, if that is due."""
         from neve.state import writing
 
         writing.finish_run(self._engine, run_id, finished_ms=finished_ms, outcome=outcome, record=record)
+        self._tidy(finished_ms)
 
     def add_commit(self, run_id: str, *, partitions: Iterable[Partition], outputs: Iterable[Output], committed_ms: int) -> None:
         """Notes what one commit of a run did; wholly or not at all. Telling the same again changes nothing."""
@@ -132,13 +134,18 @@ class StateStore:
 
         Its plan and results are forgotten, except results in doubt; then old runs, if that is due.
         """
-        from neve.state import pruning, writing
+        from neve.state import writing
 
         writing.keep_run(self._engine, record, partitions)
+        self._tidy(record.finished_ms)
+
+    def _tidy(self, now_ms: int) -> None:
+        from neve.state import pruning
+
         if self._keep_seconds is None:
             return
         try:
-            pruning.tidy(self._engine, now_ms=record.finished_ms, keep_seconds=self._keep_seconds)
+            pruning.tidy(self._engine, now_ms=now_ms, keep_seconds=self._keep_seconds)
         except StateError as error:
             log.warning("old runs were not removed: %s", error)  # the run itself is kept, and that was asked for
 
@@ -192,6 +199,38 @@ class StateStore:
         from neve.state import leases
 
         return leases.current(self._engine, table_uuid)
+
+    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+        """Writes files into the quarantine, in batches; how many were new, or began anew."""
+        from neve.state import quarantine
+
+        return quarantine.record(self._engine, table_uuid, run_id, files, now_ms)
+
+    def quarantined(
+        self,
+        table_uuid: str,
+        *,
+        fates: Collection[Fate] | None = None,
+        run_id: str | None = None,
+        changed_before_ms: int | None = None,
+    ) -> Iterator[Quarantined]:
+        """Files of a table in the quarantine, oldest first, a batch at a time."""
+        from neve.state import quarantine
+
+        words = {"fates": fates, "run_id": run_id, "changed_before_ms": changed_before_ms}
+        return quarantine.quarantined(self._engine, table_uuid, **words)  # type: ignore[arg-type]
+
+    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
+        """What became of files in the quarantine: path, fate, and where it lies in the trash."""
+        from neve.state import quarantine
+
+        quarantine.settle(self._engine, table_uuid, changes, now_ms)
+
+    def quarantined_runs(self, table_uuid: str) -> tuple[QuarantinedRun, ...]:
+        """How many files of a table each run put into the quarantine, by reason and fate."""
+        from neve.state import quarantine
+
+        return quarantine.runs(self._engine, table_uuid)
 
     def check(self) -> str:
         """Writes a row, reads it and takes it back; says what was found. Raises StateError if any of it fails."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from neve.core.live import Ancestor, DataFile, DeleteKey, LiveFile
 from neve.core.model import MAIN, TableName
 from neve.core.queries import Planned
-from neve.engines.spark.deltas import Exchange, Onto, commit_exchange, commit_row_delta
+from neve.engines.spark.deltas import Exchange, Onto, commit_drop, commit_exchange, commit_row_delta
 from neve.engines.spark.descriptions import Descriptions, delete_identity, identity, java_class
 from neve.engines.spark.methods import Methods
 from neve.engines.spark.outcome import committing, patiently
@@ -34,7 +34,8 @@ class TableBridge:
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self._spark = spark
         self.jvm: Any = spark._jvm
-        self._quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
+        self.quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
+        """The name as SQL takes it."""
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
         self.table: Any = patiently(f"load {name}", self._loaded)
         self._methods = Methods(spark)
@@ -50,7 +51,7 @@ class TableBridge:
         patiently("refresh the table", self.table.refresh)
 
     def _loaded(self) -> Any:
-        table = self._java("spark.Spark3Util").loadIcebergTable(self._spark._jsparkSession, self._quoted)
+        table = self._java("spark.Spark3Util").loadIcebergTable(self._spark._jsparkSession, self.quoted)
         table.refresh()
         return table
 
@@ -190,6 +191,23 @@ class TableBridge:
         paths = self._methods.texts(list(referenced))
         commit_row_delta(self.table, new, old, paths, Onto(head, summary, branch), self._methods)
 
+    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], branch: str = MAIN) -> None:
+        """Commits that these data files, all of which must be live, are gone."""
+        commit_drop(self.table, self._descriptions.data_files([*map(identity, files)]), summary, branch, self._methods)
+
+    def below(self, snapshot_id: int, field_id: int, high: int | str) -> list[LiveFile]:
+        """Data files that may hold a value of a column below this one, with that column's statistics and without deletes."""
+        scan, now = self.table.newScan(), self.table.schema().findColumnName(field_id)
+        # A filter on the current snapshot goes by the current names, and one on any other by those that it had.
+        is_current = snapshot_id == self.head()
+        schema = self.table.schema() if is_current else self._java("util.SnapshotUtil").schemaFor(self.table, snapshot_id)
+        name = schema.findColumnName(field_id)
+        if now is None or name is None:
+            return []
+        condition = self._java("expressions.Expressions").lessThan(name, high)
+        scan = scan.includeColumnStats(self._methods.texts([now])).useSnapshot(snapshot_id)
+        return self._descriptions.live_files(self._tasks_of(snapshot_id, scan.filter(condition).ignoreResiduals()))
+
     def roll_back(self, snapshot_id: int, to: int, branch: str = MAIN) -> bool:
         """Moves the branch from one snapshot back to another, unless it has moved on: then nothing is done, and False.
 
@@ -202,26 +220,32 @@ class TableBridge:
         if reference is None or reference.snapshotId() != snapshot_id:
             return False
         changed = self.jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(to, branch).build()
-        return self._swapped(base, changed)
+        return self.swapped(base, changed)
 
     def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
         """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
+        return self.swap_properties({key: expected}, {key: value})
+
+    def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
+        """The same for several properties at once; `expected` may name others than those that change."""
         sent = False
         for _ in range(_SWAPS):
             base = patiently("read the table's properties", self.table.operations().refresh)
             properties = self.jvm.java.util.HashMap(base.properties())
-            if properties.get(key) == value and sent:
+            if sent and all(properties.get(key) == value for key, value in values.items()):
                 return True  # the answer was lost, not the change
-            if properties.get(key) != expected:
+            if any(properties.get(key) != value for key, value in expected.items()):
                 return False
-            properties.remove(key) if value is None else properties.put(key, value)
+            for key, value in values.items():
+                properties.remove(key) if value is None else properties.put(key, value)
             sent = True
             with suppress(CommitUnknownError):
-                if self._swapped(base, base.replaceProperties(properties)):
+                if self.swapped(base, base.replaceProperties(properties)):
                     return True
-        raise CatalogUnreachableError(f"Cannot set property {key}: others changed the table {_SWAPS} times meanwhile")
+        keys = ", ".join(values)
+        raise CatalogUnreachableError(f"Cannot set property {keys}: others changed the table {_SWAPS} times meanwhile")
 
-    def _swapped(self, base: Any, changed: Any) -> bool:
+    def swapped(self, base: Any, changed: Any) -> bool:
         """Whether the metadata was exchanged; not if anybody changed it since `base` was read."""
         try:
             with committing():
@@ -238,15 +262,16 @@ class TableBridge:
 
     def matching(self, snapshot_id: int, where: str) -> set[str]:
         """The data files that may hold rows for which a Spark SQL predicate is true."""
-        filtered = self.table.newScan().useSnapshot(snapshot_id).filter(self._expression(where)).ignoreResiduals()
+        filtered = self._by_current_names(snapshot_id).filter(self._expression(where)).ignoreResiduals()
         return set(self._descriptions.paths(self._tasks_of(snapshot_id, filtered)))
 
     def planned(self, snapshot_id: int | None, query: str) -> Planned:
         """What Iceberg's planning makes of a query, as `EXPLAIN` would count it; nothing where there is no snapshot."""
         condition = self._expression(query)
         started = time.perf_counter()
-        scan = self.table.newScan().filter(condition)
-        tasks = None if snapshot_id is None else self._tasks_of(snapshot_id, scan.useSnapshot(snapshot_id))
+        tasks = None
+        if snapshot_id is not None:
+            tasks = self._tasks_of(snapshot_id, self._by_current_names(snapshot_id).filter(condition))
         seconds = time.perf_counter() - started
         plain = self._java("expressions.Expressions").rewriteNot(condition)
         return Planned(
@@ -255,6 +280,14 @@ class TableBridge:
             paths=set(self._descriptions.paths(tasks)) if tasks is not None else set(),
             seconds=seconds,
         )
+
+    def _by_current_names(self, snapshot_id: int) -> Any:
+        """A scan whose filter takes columns by the names that they have now, as Spark does where it reads a branch. Iceberg
+        goes by those that an older snapshot had, unless it is asked for the branch."""
+        refs = self.table.refs()
+        heads = (name for name in refs if refs[name].isBranch() and refs[name].snapshotId() == snapshot_id)
+        branch = next(heads, None) if snapshot_id != self.head() else None
+        return self.table.newScan().useRef(branch) if branch is not None else self.table.newScan().useSnapshot(snapshot_id)
 
     def _all_tasks(self, snapshot_id: int) -> Any:
         return self._tasks_of(snapshot_id, self.table.newScan().useSnapshot(snapshot_id).ignoreResiduals())
@@ -270,7 +303,7 @@ class TableBridge:
 
         converter = self.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
         try:
-            resolved = converter.collectResolvedSparkExpression(self._spark._jsparkSession, self._quoted, where)
+            resolved = converter.collectResolvedSparkExpression(self._spark._jsparkSession, self.quoted, where)
             return converter.convertToIcebergExpression(resolved)
         except (Py4JJavaError, PySparkException) as error:
             told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error

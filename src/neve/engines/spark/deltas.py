@@ -1,7 +1,7 @@
 """The snapshots that we commit: files replaced, deletes exchanged, or both in one transaction. Called by `bridge`.
 
-Every snapshot that becomes visible here reads the same rows as the one before. A failure is sorted by what it means for the
-files (`outcome`): whatever is refused while the commit is put together was never sent.
+Every snapshot that becomes visible here reads the same rows as the one before, save where files are dropped on purpose. A
+failure is sorted by what it means for the files (`outcome`): what is refused while a commit is put together was never sent.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Exchange:
 def commit_exchange(table: Any, files: Exchange, onto: Onto, methods: Methods) -> None:
     """Replaces files. Iceberg adds deletes in a RewriteFiles only where it removes some; otherwise it takes a transaction."""
     if files.added_deletes.isEmpty() or not files.removed_deletes.isEmpty():
-        with _preparing():
+        with preparing():
             operation = files.operation(table, onto)
         with committing():
             operation.commit()
@@ -68,11 +68,24 @@ def commit_exchange(table: Any, files: Exchange, onto: Onto, methods: Methods) -
 
 def commit_row_delta(table: Any, added: Any, removed: Any, referenced: Any, onto: Onto, methods: Methods) -> None:
     """Exchanges delete files; a conflict if a file of `referenced` or of `removed` is gone by then."""
-    with _preparing():
+    with preparing():
         operation = _with_deletes(table.newRowDelta(), added, methods)
         methods.give(removed, operation, "RowDelta", "removeDeletes", "DeleteFile")
         operation.validateDataFilesExist(referenced).validateDeletedFiles()
         onto.apply(operation)
+    with committing():
+        operation.commit()
+
+
+def commit_drop(table: Any, files: Any, summary: Mapping[str, str], branch: str, methods: Methods) -> None:
+    """Takes data files out of the table; a conflict if any of them is gone by then."""
+    with preparing():
+        operation = table.newDelete().validateFilesExist()
+        methods.give(files, operation, "DeleteFiles", "deleteFile", "DataFile")
+        for key, value in summary.items():
+            operation.set(key, value)
+        if branch != MAIN:
+            operation.toBranch(branch)
     with committing():
         operation.commit()
 
@@ -85,7 +98,7 @@ def _commit_in_two(table: Any, files: Exchange, onto: Onto, methods: Methods) ->
     an equality delete that comes in between, any delete that does is a conflict.
     """
     number = files.sequence_number
-    with _preparing():
+    with preparing():
         transaction = table.newTransaction()
         delta = _with_deletes(transaction.newRowDelta(), files.added_deletes, methods)
         if number is None:
@@ -107,7 +120,7 @@ def _with_deletes(operation: Any, added: Any, methods: Methods) -> Any:
 
 
 @contextmanager
-def _preparing() -> Iterator[None]:
+def preparing() -> Iterator[None]:
     """Around what is done before anything is sent: whatever fails here, the table is as it was."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -42,6 +42,8 @@ def fresh_deletes(conf: Any) -> Iterator[None]:
 def staged(spark: SparkSession, bridge: TableBridge, tasks: Any) -> Iterator[str]:
     """Makes scan tasks readable as a DataFrame, under the name that is handed out."""
     jvm: Any = spark._jvm
+    if not jvm.SparkSession.getActiveSession().isDefined():  # in a thread that the caller began
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)  # where Spark 3.5 looks for Iceberg's own catalogs
     set_id, manager, cache = str(uuid4()), jvm.org.apache.iceberg.spark.ScanTaskSetManager.get(), _table_cache(jvm)
     cache.add(set_id, bridge.table)
     manager.stageTasks(bridge.table, set_id, tasks)

@@ -1,0 +1,128 @@
+"""`neve quarantine` and `neve restore`: files on their way out of a table: what there is, the second look, the purge, the way
+back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neve.cli.call import Call
+from neve.cli.command import command, examples
+from neve.cli.failures import PARTLY_DONE
+from neve.cli.requests import TableName, again
+
+if TYPE_CHECKING:
+    from neve.core.quarantine import QuarantineRecord
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Files that nothing seems to need: recorded first, looked at again after quarantine-grace, then moved to a trash that "
+    "gives them back for trash-keep, then purged. Nothing is deleted at once.",
+    epilog=examples(
+        "neve quarantine list db.events", "neve quarantine settle db.events --dry-run", "neve quarantine purge db.events"
+    ),
+)
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, file by file.")]
+Limit = Annotated[
+    int, typer.Option("--limit", min=1, metavar="N", help="The most files of one run; the rest waits for the next.")
+]
+LIMIT = 100_000
+
+
+@app.command(name="list", epilog=examples("neve quarantine list db.events", "neve quarantine list db.events --files --json"))
+@command
+def list_files(
+    call: Call,
+    table: TableName,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", show_default=False, help="Only files of this run, one by one.")
+    ] = None,
+    files: Annotated[bool, typer.Option("--files", help="Every file, one by one.")] = False,
+) -> None:
+    """List what is in the quarantine of a table: which run put how many files there, why, and how far they have come."""
+    with call.neve() as neve:
+        if files or run is not None:
+            call.output.quarantined(neve.quarantined(table, run=run))
+        else:
+            call.output.quarantine(neve.quarantine(table))
+
+
+@app.command(
+    epilog=examples(
+        "neve quarantine settle db.events --dry-run",
+        "neve quarantine settle db.events",
+        "neve quarantine settle db.events --run 3f9c --now",
+    )
+)
+@command
+def settle(
+    call: Call,
+    table: TableName,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", show_default=False, help="Only files that this run recorded.")
+    ] = None,
+    limit: Limit = LIMIT,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="Without the grace time. A file that was judged wrongly is missed by readers at once."),
+    ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete instead of moving to the trash; only in buckets that keep versions.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Look at recorded files again: what the table needs stays, the rest goes to the trash.
+
+    Files are looked at once they have been in the quarantine for quarantine-grace (a day).
+    """
+    with call.neve() as neve, call.progress() as progress:
+        progress("settle", 0, None)
+        record = neve.settle(table, run=run, limit=limit, at_once=now, delete=delete, dry_run=dry_run, progress=progress)
+    _show(call, record, again(call.shared, "quarantine", "settle" if dry_run else "list", record.table))
+
+
+@app.command(epilog=examples("neve quarantine purge db.events --dry-run", "neve quarantine purge db.events --limit 5000"))
+@command
+def purge(call: Call, table: TableName, limit: Limit = LIMIT, dry_run: DryRun = False) -> None:
+    """Remove files for good that have been in the trash for trash-keep (7 days), at most purge-rate in a second.
+
+    The table is asked once more: what it needs by now is put back instead.
+    """
+    with call.neve() as neve, call.progress() as progress:
+        progress("purge", 0, None)
+        record = neve.purge(table, limit=limit, dry_run=dry_run, progress=progress)
+    _show(call, record, again(call.shared, "quarantine", "purge" if dry_run else "list", record.table))
+
+
+@command
+def restore(
+    call: Call,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run that put files into the quarantine, or how its id begins.")
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table", metavar="TABLE", show_default=False, help="Its table, if the run ended before it was recorded."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Put the files of a run back from the trash, and forget those that were only recorded. Nothing is overwritten.
+
+    Refused where all of them are purged; where some are, the others come back, and the exit code is 3.
+    """
+    with call.neve() as neve, call.progress() as progress:
+        progress("restore", 0, None)
+        record = neve.restore(run, table=table, dry_run=dry_run, progress=progress)
+    step = again(call.shared, "restore", run) if dry_run else again(call.shared, "quarantine", "list", record.table)
+    _show(call, record, step)
+
+
+def _show(call: Call, record: QuarantineRecord, step: str) -> None:
+    call.output.ended(record, next_steps=[step])
+    if code := {"failed": 1, "partly-done": PARTLY_DONE}.get(record.outcome.value):
+        raise typer.Exit(code)

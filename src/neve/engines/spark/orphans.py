@@ -1,0 +1,202 @@
+"""Finds orphans on Spark (implements `ports.OrphanSearch`): a listing, judged in tasks and joined with what the table needs.
+
+Neither a listing nor what is known is ever on the driver: it gets counts, a few examples, and the orphans one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from neve.core.locations import home_of
+from neve.core.orphans import Judged, Origin, Rules, Verdict
+from neve.core.quarantine import Doomed
+from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.judging import located
+from neve.engines.spark.listing import OLDEST_MS, list_files, read_inventory, with_hash
+from neve.engines.spark.reachable import known_files
+from neve.engines.spark.shipping import reason_of
+from neve.errors import BadRequestError, InDoubtError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EXAMPLES = 10
+_HINT = "/version-hint.text"
+_FEW = 10_000
+"""Files that one task can well look at."""
+_MOST_STRANGE = 10_000
+_MOST_LOOKED_FOR = 100
+_CONCURRENT_READS = 8
+_HOME = "xxhash64(scheme, authority) AS home"
+_HOMES = "xxhash64(scheme, authority), xxhash64('', authority), xxhash64(scheme, ''), xxhash64('', '')"
+"""Where a listed file may be said to be: what is not said can be anything. Numbers, since texts would have to be sorted."""
+_VERDICT = f"""CASE
+    WHEN verdict IS NULL THEN '{Verdict.MISSING}'
+    WHEN one_home IS NULL AND verdict = '{Verdict.METADATA}' THEN '{Verdict.STRANGE}'
+    WHEN one_home IS NULL AND verdict = '{Verdict.CANDIDATE}' THEN '{Verdict.ORPHAN}'
+    WHEN one_home IS NULL THEN verdict
+    WHEN one_home IN ({_HOMES}) OR other_home IN ({_HOMES}) THEN '{Verdict.IN_USE}'
+    ELSE '{Verdict.CONFLICT}' END"""
+_DETAILS = ("path", "size_bytes")
+
+
+class SparkOrphanSearch:
+    """One search over one table, which `bridge` has loaded."""
+
+    def __init__(self, spark: SparkSession, bridge: TableBridge, storage: Callable[[], Mapping[str, str]]) -> None:
+        self._spark, self._bridge, self._storage = spark, bridge, storage
+        self._rules: Any = None
+        self._listed: Any = None
+        self._rest: Any = None
+        self._inventory: str | None = None
+        self._usual = ""
+
+    def list_files(self, root: str, rules: Rules, inventory: str | None = None) -> None:
+        """Lists everything below a place, or reads a list of it."""
+        self._rules, self._inventory = rules, inventory
+        self._usual = home_of(root)
+        if inventory is not None:
+            self._listed = read_inventory(self._spark, inventory, rules, self._usual)
+        else:
+            self._listed = with_hash(list_files(self._spark, root, rules, storage=self._storage, bridge=self._bridge))
+
+    def judge(self) -> Judged:
+        """Compares what was listed with what the table needs, as the bridge has it now."""
+        from pyspark.sql.functions import col
+
+        with known_files(self._spark, self._bridge) as paths:
+            # Only tables of a directory have the hint, though every table's metadata could: it is no file to miss.
+            known = self._inside(paths).where(~col("key").endswith(_HINT)).selectExpr("xxhash64(key) AS hash", _HOME)
+            # A key that the table has in three stores is known of two: in doubt it is a conflict.
+            homes = known.groupBy("hash").agg(*_aggregates("min(home) AS one_home", "max(home) AS other_home"))
+            # In this order, since the session of the first has as many partitions as there is work for.
+            joined = homes.join(self._listed, "hash", "full_outer").selectExpr(
+                f"{_VERDICT} AS verdict", "hash", "modified_ms", *_DETAILS
+            )
+            # Of most files only the number is asked for.
+            kept = [f"if(verdict = '{Verdict.IN_USE}', NULL, {name}) AS {name}" for name in _DETAILS]
+            judged = joined.selectExpr("verdict", "hash", "modified_ms", *kept).localCheckpoint()
+        return self._told(judged)
+
+    def _inside(self, paths: DataFrame) -> DataFrame:
+        from pyspark.sql.functions import col
+
+        return located(paths, self._rules.spellings, self._usual).where(col("key").startswith(f"{self._rules.root.key}/"))
+
+    def _told(self, judged: DataFrame) -> Judged:
+        in_use = f"verdict = '{Verdict.IN_USE}'"
+        parts = judged.groupBy(*_aggregates(f"{in_use} AS in_use")).agg(*_aggregates("count(1)", "min(modified_ms)")).collect()
+        known = sum(number for is_known, number, _ in parts if is_known)
+        rest = judged.where(f"NOT {in_use}")
+        if sum(number for is_known, number, _ in parts if not is_known) <= _FEW:
+            rest = rest.coalesce(1)  # no more is to be dealt out
+        self._rest = _newest(rest).localCheckpoint()
+        counts = self._rest.groupBy("verdict").agg(*_aggregates("count(1) AS files", "sum(size_bytes) AS bytes")).collect()
+        files = {Verdict(row.verdict): row.files for row in counts} | ({Verdict.IN_USE: known} if known else {})
+        if self._inventory is not None and any(oldest is not None and oldest < OLDEST_MS for _, _, oldest in parts):
+            hint = "Write timestamps, or milliseconds since 1970."
+            reason = "it has files from before the year 2000"
+            raise BadRequestError(f"Cannot use the inventory {self._inventory}: {reason}", hint=hint)
+        if files.get(Verdict.STRANGE, 0) > _MOST_STRANGE:
+            raise InDoubtError(
+                f"Cannot tell whose files these are: over {_MOST_STRANGE:,} metadata files are not the table's",
+                hint="Remove old metadata files first, or look at a part of the table with --location.",
+            )
+        return Judged(
+            files=files,
+            listed=sum(files.values()) - files.get(Verdict.MISSING, 0),
+            orphan_bytes=sum(row.bytes or 0 for row in counts if row.verdict == Verdict.ORPHAN),
+            history_ms=self._history_ms(),
+            strange=tuple(row.path for row in self._some(files, Verdict.STRANGE, _MOST_STRANGE)),
+            other_formats=tuple(row.path for row in self._some(files, Verdict.OTHER_FORMAT)),
+            conflicts=tuple((row.path, spelled) for row, spelled in self._spelled(self._some(files, Verdict.CONFLICT))),
+            lost=tuple(self._absent(self._some(files, Verdict.MISSING, _MOST_LOOKED_FOR))),
+        )
+
+    def _spelled(self, rows: list[Any]) -> Iterator[tuple[Any, str]]:
+        """Each with how the table spells it."""
+        from pyspark.sql.functions import col
+
+        if not rows:
+            return
+        with known_files(self._spark, self._bridge) as paths:
+            named = self._inside(paths).selectExpr("path", "xxhash64(key) AS hash")
+            same = named.where(col("hash").isin([row.hash for row in rows])).groupBy("hash").agg({"path": "min"})
+            known = dict(same.collect())
+        yield from ((row, known[row.hash]) for row in rows)
+
+    def _absent(self, rows: list[Any]) -> Iterator[str]:
+        """Those that are not there. What was committed after the listing is, and what cannot be looked for may be."""
+        wanted = [spelled for _, spelled in self._spelled(rows)]
+        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
+            yield from (path for path, gone in zip(wanted, threads.map(self._is_absent, wanted), strict=True) if gone)
+
+    def _is_absent(self, path: str) -> bool:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            return not self._bridge.table.io().newInputFile(path).exists()
+        except (Py4JJavaError, PySparkException):
+            return False
+
+    def _some(self, files: Mapping[Verdict, int], verdict: Verdict, limit: int = _EXAMPLES) -> list[Any]:
+        """Examples, without a job where there are none."""
+        return list(self._of(verdict).limit(limit).collect()) if files.get(verdict) else []
+
+    def _of(self, verdict: Verdict) -> DataFrame:
+        frame: DataFrame = self._rest.where(f"verdict = '{verdict}'").sort("path", "hash")
+        return frame
+
+    def _history_ms(self) -> int:
+        current = self._bridge.table.operations().current()
+        log = current.previousFiles()
+        return int(log.get(0).timestampMillis() if log.size() else current.lastUpdatedMillis())
+
+    def orphans(self) -> Iterator[Doomed]:
+        """Those that were found, by path, a part of them at a time."""
+        for row in self._of(Verdict.ORPHAN).toLocalIterator():
+            when = datetime.fromtimestamp(row.modified_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+            yield Doomed(path=row.path, reason=f"orphan: in no snapshot, written {when} UTC", size_bytes=row.size_bytes)
+
+    def origins(self, metadata_files: Iterable[str]) -> dict[str, Origin]:
+        """Whose these metadata files are, except for those that are gone. Raises InDoubtError where one does not tell."""
+        wanted = list(metadata_files)
+        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
+            found = zip(wanted, threads.map(self._origin, wanted), strict=True)
+            return {path: origin for path, origin in found if origin is not None}
+
+    def _origin(self, metadata_file: str) -> Origin | None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        parser, io = self._bridge.jvm.org.apache.iceberg.TableMetadataParser, self._bridge.table.io()
+        reason = "it has no table uuid"
+        try:
+            metadata = parser.read(io, metadata_file)
+            if (uuid := metadata.uuid()) is not None:
+                return Origin(uuid=str(uuid), updated_ms=int(metadata.lastUpdatedMillis()))
+        except (Py4JJavaError, PySparkException) as error:
+            # A busy table's oldest metadata file goes with each commit, so it may have been listed and be gone.
+            if "NotFoundException" in str(error) or "FileNotFoundException" in str(error):
+                return None
+            reason = reason_of(error)
+        raise InDoubtError(f"Cannot tell which table {metadata_file} belongs to: {reason}", hint="Look at that file.")
+
+
+def _newest(rest: DataFrame) -> DataFrame:
+    """A list may name a file twice: the younger counts, and most of all one of unknown age, by which none is condemned."""
+    facts = _aggregates(
+        f"max_by(verdict, coalesce(modified_ms, {2**63 - 1})) AS verdict",
+        *(f"max({name}) AS {name}" for name in ("modified_ms", "size_bytes")),
+    )
+    return rest.groupBy("hash", "path").agg(*facts)
+
+
+def _aggregates(*expressions: str) -> list[Any]:
+    from pyspark.sql.functions import expr
+
+    return [expr(expression) for expression in expressions]

@@ -1,0 +1,94 @@
+"""An expiry of snapshots as rich text: what went, or would, in one line, then why the rest stays, and by which settings."""
+
+from __future__ import annotations
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neve.core.expiry import ExpiryRecord
+from neve.core.record import RunOutcome
+from neve.core.retention import Keep
+from neve.core.units import counted, format_seconds
+from neve.render.bars import Tidy
+from neve.render.phrases import count, moment, printable
+from neve.render.run import STYLES
+from neve.render.text import INDENT
+
+_KEPT = {
+    Keep.HEAD: "heads of branches",
+    Keep.TAG: "tags",
+    Keep.RUN: "for runs that have not ended",
+    Keep.CONSUMER: "for streaming writers",
+    Keep.COUNT: "by count",
+    Keep.AGE: "young",
+    Keep.LIMIT: "for the next run",
+    Keep.UNASKED: "not asked for",
+}
+_FILES_SHOWN = 10
+
+
+def expiry_text(record: ExpiryRecord) -> RenderableType:
+    """The whole page."""
+    lines = [Text(printable(record.table), style="bold"), Text(expiry_line(record), style=STYLES[record.outcome])]
+    if record.outcome is RunOutcome.FAILED:
+        return Tidy(Stack(*lines))
+    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT)))
+
+
+def expiry_line(record: ExpiryRecord) -> str:
+    """How it ended, in one line."""
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return f"Nothing to do: {printable(record.reason or '')}"
+    if record.outcome is RunOutcome.FAILED:
+        return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
+    what = counted(len(record.expired), "snapshot") + _and_refs(record)
+    if record.dry_run:
+        return f"Would expire {what}"
+    reason = f", but {printable(record.reason)}" if record.reason else ""
+    return f"Expired {what} in {format_seconds(record.seconds)}{reason}"
+
+
+def _and_refs(record: ExpiryRecord) -> str:
+    names = ", ".join(printable(name) for name in record.refs_removed)
+    return f" and {names}" if names else ""
+
+
+def _facts(record: ExpiryRecord) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_row("snapshots", f"{count(record.snapshots_before)} → {count(record.snapshots_after)}")
+    if record.kept:
+        grid.add_row("kept", ", ".join(f"{count(number)} {_KEPT[keep]}" for keep, number in record.kept.items()))
+    for setting in record.settings:
+        if setting.origin != "default" or setting.key in ("snapshot-keep", "snapshot-min-count"):
+            grid.add_row(setting.key, f"{printable(setting.value)} ({printable(setting.origin)})")
+    _add_files(grid, record)
+    if record.outcome is not RunOutcome.NOTHING_TO_DO and not record.dry_run:
+        grid.add_row("id", record.run_id)
+        grid.add_row("started", moment(record.started_ms))
+    return grid
+
+
+def _add_files(grid: Table, record: ExpiryRecord) -> None:
+    if record.metadata_only:
+        grid.add_row("files", f"left alone: {printable(record.metadata_only)}")
+        return
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return
+    total = sum(record.files.values())
+    if record.dry_run:
+        grid.add_row("files", f"{counted(total, 'file')} would go to the quarantine")
+    else:
+        grid.add_row(
+            "files", f"{counted(total, 'file')} written down, {count(record.recorded)} of them new; none is deleted yet"
+        )
+    for reason, number in sorted(record.files.items(), key=lambda item: -item[1]):
+        grid.add_row("", f"{printable(reason)}: {count(number)}")
+    for path in record.listed[:_FILES_SHOWN]:
+        grid.add_row("", printable(path))
+    if len(record.listed) > _FILES_SHOWN:
+        grid.add_row("", f"and {count(total - _FILES_SHOWN)} more (--json lists them)")

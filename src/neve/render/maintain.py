@@ -1,0 +1,75 @@
+"""The upkeep of a table as rich text: what it came to in one line, then every step with its reason. Called by the CLI."""
+
+from __future__ import annotations
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neve.core.maintain import BAD, RAN, MaintainRecord, StepOutcome, StepRecord
+from neve.core.record import RunOutcome
+from neve.core.units import counted, format_seconds
+from neve.render.bars import Tidy
+from neve.render.phrases import moment, printable
+from neve.render.run import SHORT_ID, STYLES
+from neve.render.text import INDENT
+
+_STYLES = {
+    StepOutcome.DONE: "green",
+    StepOutcome.DUE: "green",
+    StepOutcome.PARTLY: "yellow",
+    StepOutcome.NOT_TRIED: "yellow",
+    StepOutcome.FAILED: "red",
+}
+
+
+def maintain_text(record: MaintainRecord) -> RenderableType:
+    """The whole page."""
+    ended = Text(maintain_line(record), style=STYLES[record.outcome])
+    page: list[RenderableType] = [Text(printable(record.table), style="bold"), ended, Text(), Padding(_steps(record), INDENT)]
+    if any(step.outcome in RAN for step in record.steps):
+        page += [Text(), Padding(_ending(record), INDENT)]
+    return Tidy(Stack(*page))
+
+
+def maintain_line(record: MaintainRecord) -> str:
+    """What it came to, in one line."""
+    due = sum(step.outcome is StepOutcome.DUE for step in record.steps)
+    if record.dry_run:
+        return f"{counted(due, 'step')} due" if due else "Nothing to do: no step is due"
+    bad = sum(step.outcome in BAD for step in record.steps)
+    took = f"in {format_seconds(record.seconds)}"
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return "Nothing to do: no step is due, or found anything"
+    if record.outcome is RunOutcome.FAILED:
+        return f"Failed {took}: nothing was done, {counted(bad, 'step')} could not be"
+    rest = f"; {counted(bad, 'step')} not or not wholly" if bad else ""
+    return f"Did {counted(len(record.done), 'step')} {took}{rest}{_health(record)}"
+
+
+def _health(record: MaintainRecord) -> str:
+    if record.health_before is None or record.health_after is None:
+        return ""
+    return f"; health {record.health_before} → {record.health_after} of 100"
+
+
+def _steps(record: MaintainRecord) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    for step in record.steps:
+        style = _STYLES.get(step.outcome, "dim")
+        grid.add_row(step.step, Text(step.outcome, style=style), Text(_said(step), style="" if step.told else "dim"))
+    return grid
+
+
+def _said(step: StepRecord) -> str:
+    run = f" (run {step.run_id[:SHORT_ID]})" if step.run_id and step.outcome is not StepOutcome.NOTHING else ""
+    return printable(f"{(step.told or step.why).removeprefix('Nothing to do: ')}{run}")
+
+
+def _ending(record: MaintainRecord) -> RenderableType:
+    return Text(f"run {record.run_id}, started {moment(record.started_ms)}", style="dim")

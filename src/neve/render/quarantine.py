@@ -1,0 +1,103 @@
+"""The quarantine as rich text: what is in it, and what a second look, a purge or a restore came to. Called by the CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neve.core.maintenance import Operation
+from neve.core.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
+from neve.core.record import RunOutcome
+from neve.core.units import counted, format_bytes, format_seconds
+from neve.render.bars import Tidy
+from neve.render.phrases import count, moment, printable
+from neve.render.run import SHORT_ID, STYLES
+from neve.render.text import INDENT
+
+SHOWN = 20
+"""Files that the text of a dry run lists; JSON has them all."""
+_DID = {
+    Operation.SETTLE: ("Moved", "Would move", "to the trash"),
+    Operation.PURGE: ("Purged", "Would purge", "for good"),
+    Operation.RESTORE: ("Restored", "Would restore", "to where they were"),
+}
+
+
+def quarantine_text(rows: Sequence[QuarantinedRun]) -> RenderableType:
+    """One line for each run, reason and fate."""
+    if not rows:
+        return Text("Nothing is in the quarantine.")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("run", "recorded (UTC)", "fate"):
+        table.add_column(name, no_wrap=True)
+    for name in ("files", "bytes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for row in rows:
+        numbers = (count(row.files), format_bytes(row.size_bytes))
+        table.add_row(row.run_id[:SHORT_ID], moment(row.recorded_ms)[:16], row.fate, *numbers, Text(printable(row.reason)))
+    return Tidy(table)
+
+
+def quarantined_lines(files: Iterable[Quarantined]) -> Iterable[str]:
+    """One line for each file, for pipes."""
+    return (f"{file.fate:<8}  {file.run_id[:SHORT_ID]}  {printable(file.path)}" for file in files)
+
+
+def record_text(record: QuarantineRecord) -> RenderableType:
+    """The whole page."""
+    lines = [Text(printable(record.table), style="bold"), Text(record_line(record), style=STYLES[record.outcome])]
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return Tidy(Stack(*lines))
+    lines += [Text(), Padding(_facts(record), INDENT)]  # type: ignore[list-item]
+    return Tidy(Stack(*lines, *_changes(record)))
+
+
+def record_line(record: QuarantineRecord) -> str:
+    """How it ended, in one line."""
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return f"Nothing to do: {printable(record.reason or '')}"
+    if record.outcome is RunOutcome.FAILED:
+        return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
+    did, would, where = _DID[record.operation]
+    what = f"{counted(record.files, 'file')} ({format_bytes(record.size_bytes)}) {where}"
+    return f"{would} {what}" if record.dry_run else f"{did} {what} in {format_seconds(record.seconds)}"
+
+
+def _facts(record: QuarantineRecord) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    told = {
+        "needed": (record.needed, "the table needs them: in their place"),
+        "missing": (record.missing, "neither in their place nor in the trash"),
+        "purged": (record.purged, "gone for good before"),
+        "failed": (record.failed, "as they were"),
+    }
+    for name, (number, words) in told.items():
+        if number:
+            grid.add_row(name, f"{count(number)}, {words}")
+    for failure in record.failures:
+        grid.add_row("", Text(printable(failure), style="red"))
+    if record.more:
+        grid.add_row("more", "is due; the limit of files was reached")
+    if record.runs:
+        grid.add_row("of runs", ", ".join(run[:SHORT_ID] for run in record.runs))
+    if not record.dry_run:
+        grid.add_row("id", record.run_id)
+    grid.add_row("started", moment(record.started_ms))
+    return grid
+
+
+def _changes(record: QuarantineRecord) -> list[RenderableType]:
+    if not record.changes:
+        return []
+    lines = [Text(f"{change.step}: {printable(change.path)}", overflow="fold") for change in record.changes[:SHOWN]]
+    hidden = len(record.changes) - SHOWN
+    rest = [Text(f"and {counted(hidden, 'file')} more; --json lists all", style="dim")] if hidden > 0 else []
+    return [Text(), *(Padding(line, INDENT) for line in (*lines, *rest))]

@@ -1,0 +1,60 @@
+"""A preview or an enforcement of a limit on rows' age, as rich text: one line, then the facts. Called by the CLI's output."""
+
+from __future__ import annotations
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neve.core.record import RunOutcome
+from neve.core.ttl import TtlRecord
+from neve.core.units import counted, exact_seconds, format_bytes, format_seconds
+from neve.render.bars import Tidy
+from neve.render.phrases import count, moment, printable
+from neve.render.run import STYLES
+from neve.render.text import INDENT
+
+
+def ttl_text(record: TtlRecord) -> RenderableType:
+    """The whole page."""
+    lines = [Text(printable(record.table), style="bold"), Text(ttl_line(record), style=STYLES[record.outcome])]
+    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT)))
+
+
+def ttl_line(record: TtlRecord) -> str:
+    """How it ended, in one line."""
+    reason = printable(record.reason or "")
+    if record.outcome is RunOutcome.NOTHING_TO_DO:
+        return f"Nothing to do: {reason}"
+    if record.outcome is RunOutcome.FAILED:
+        return f"Failed after {format_seconds(record.seconds)}: {reason}"
+    counts = record.counts
+    gone = f"{counted(counts.rows_dropped, 'row')} with {counted(counts.files_dropped, 'whole file')}"
+    single = f"{counted(counts.rows_deleted, 'row')} out of {counted(counts.files_touched, 'other file')}"
+    told = f"{gone} and {single}"
+    if record.dry_run:
+        return f"Would remove {told}"
+    part = f"; then it failed: {reason}" if record.outcome is RunOutcome.PARTLY_DONE else ""
+    return f"Removed {told} in {format_seconds(record.seconds)}{part}"
+
+
+def _facts(record: TtlRecord) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    rule, counts = record.rule, record.counts
+    form = f" as {rule.format}" if rule.format else ""
+    since = " before the last write" if rule.since == "last-write" else ""
+    grid.add_row("column", Text(f"{printable(rule.column)} ({rule.type}){form}"))
+    grid.add_row("kept", f"{exact_seconds(rule.keep_seconds)}{since}: from {moment(record.cutoff_ms)} on")
+    if counts.bytes_dropped:
+        grid.add_row("whole files", f"{count(counts.files_dropped)} with {format_bytes(counts.bytes_dropped)}")
+    if counts.files_left:
+        grid.add_row("left", f"{counted(counts.files_left, 'file')}: {printable(record.reason or '')}")
+    if record.previewed_by:
+        grid.add_row("previewed", record.previewed_by)
+    grid.add_row("id", record.run_id)
+    grid.add_row("snapshot", " → ".join(str(snapshot) for snapshot in (record.snapshot_before, *record.snapshots)))
+    return grid

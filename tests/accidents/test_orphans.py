@@ -1,0 +1,256 @@
+"""Removing orphans: no file goes that another table has, that somebody is about to commit, or that is named in another way."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neve.core import orphans
+from neve.core.journal import JournaledGroup, JournaledRun
+from neve.core.locations import Spellings
+from neve.core.orphans import required_age
+from neve.engines.spark import judging, reachable
+from neve.engines.spark import orphans as search
+from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.judging import is_inside
+from neve.engines.spark.orphans import SparkOrphanSearch
+from neve.engines.spark.reachable import _Iceberg
+from neve.maintenance.remove_orphans import _Search
+from neve.state import StateStore
+from neve.storage_s3 import S3Files
+from tests.accidents.sites import Make, Site, assert_there, iceberg, listed, said, write_inventory
+from tests.accidents.unguarded import accident, answering, without
+from tests.accidents.whole import assert_whole
+
+NEIGHBOURS = without(_Search.carry_out, "self._look_around()", "pass")
+UUIDS = answering(SparkOrphanSearch.origins, "{}")
+
+
+@accident(
+    "The orphan job removed the files of another table at the same location",
+    evidence="iceberg #17213, amoro #4292",
+    guard="the catalog is asked where every other table is; metadata of another table in the listing ends the search",
+    behind=[NEIGHBOURS],
+    without=[UUIDS],
+    sees="lost files",
+)
+def test_two_tables_share_a_location(site: Site, sites: Make) -> None:
+    other = sites(location=site.home)
+    site.search()
+    other.assert_whole(main=range(30))
+    site.assert_whole(main=range(30))
+
+
+@accident(
+    "The orphan job removed the files of a table that its catalog does not know",
+    evidence="iceberg #17213",
+    guard="metadata of another table, told by its uuid, ends the search",
+    without=[UUIDS],
+    sees="lost files",
+)
+def test_a_table_of_another_catalog_is_at_the_same_location(site: Site, sites: Make) -> None:
+    other = sites(location=site.home)
+    elsewhere = other.load()
+    with closing(other.bench.catalog()) as catalog:
+        catalog.drop_table(("accidents", other.bench.name))
+    site.search()
+    assert_whole(elsewhere, {"main": range(30)})
+
+
+@accident(
+    "A table was renamed, another was made under its name at its place, and one lost its files to the other's orphan job",
+    evidence="iceberg #7052, #6890",
+    guard="the same two",
+    without=[NEIGHBOURS, UUIDS],
+    sees="lost files",
+)
+def test_a_table_is_renamed_and_made_anew(site: Site, sites: Make) -> None:
+    name, renamed = site.bench.name, f"{site.bench.name}_old"
+    with closing(site.bench.catalog()) as catalog:
+        catalog.rename_table(("accidents", name), ("accidents", renamed))
+    site.bench.name = renamed
+    new = sites(name=name, ids=10)
+    new.search()
+    site.assert_whole(main=range(30))
+
+
+@accident(
+    "A table's files lay inside the location of another",
+    evidence="iceberg #10436, #4265, #12278",
+    guard="the catalog is asked for every place that a table writes to, its data path included",
+    without=[NEIGHBOURS],
+    sees="lost files",
+)
+def test_a_table_writes_into_another_s_directory(site: Site, sites: Make) -> None:
+    nested = sites({"write.data.path": f"{site.home}/data/nested"})
+    site.age()
+    site.search()
+    nested.assert_whole(main=range(30))
+
+
+@accident(
+    "The prefix /t took the files of its sibling /t_2 along, in a list of files",
+    evidence="iceberg #17448",
+    guard="what lies inside a place is told by a slash; metadata of another table in the listing ends the search",
+    behind=[without(is_inside, 'startswith(f"{root.key}/")', "startswith(root.key)")],
+    without=[UUIDS],
+    sees="lost files",
+)
+def test_a_sibling_s_name_begins_alike(site: Site, sites: Make, tmp_path: Path) -> None:
+    sibling = sites(name=f"{site.bench.name}_2")
+    site.search(inventory=write_inventory(tmp_path / "i.parquet", listed(site.home, sibling.home)))
+    sibling.assert_whole(main=range(30))
+    site.assert_whole(main=range(30))
+
+
+NEVER = re.compile("(?!)")
+ANY_STORE = without(
+    is_inside,
+    'return inside & (f.col("authority") == root.authority) if root.authority else inside',
+    'return f.col("key").startswith(f"{root.key}/")',
+)
+CONTENT_ALONE = without(_Iceberg.everything, ".unionByName(self.others(table))", "")
+NO_DOUBT = said(search, "_VERDICT", search._VERDICT.replace("ELSE 'conflict'", "ELSE 'orphan'"))
+
+
+@accident(
+    "The orphan job removed files that a writer had not committed yet",
+    evidence="iceberg #4194",
+    guard="files younger than 3 days are not taken; a lower age needs a second flag",
+    without=[without(required_age, "seconds >= FLOOR_SECONDS or writers_may_be_running", "True")],
+    sees="lost files",
+)
+def test_a_writer_commits_after_the_search(site: Site) -> None:
+    slow = site.write("data/slow.parquet", 30, days=2)
+    site.search(older_than="1h")
+    site.commit(slow)
+    site.assert_whole(main=range(31))
+
+
+@accident(
+    "The orphan job compared with old metadata and removed what had been committed since",
+    evidence="iceberg #16324",
+    guard="the table is loaded anew after everything is listed",
+    without=[without(_Search.carry_out, "tools.writer.refresh()", "pass")],
+    sees="lost files",
+)
+def test_a_writer_commits_between_listing_and_comparison(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, list_files = site.write("data/slow.parquet", 30), SparkOrphanSearch.list_files
+
+    def struck(self: SparkOrphanSearch, *args: Any) -> None:
+        list_files(self, *args)
+        site.commit(slow)
+
+    monkeypatch.setattr(SparkOrphanSearch, "list_files", struck)
+    site.search()
+    site.assert_whole(main=range(31))
+
+
+@accident(
+    "The orphan job removed what a run of the same system had written and not committed",
+    evidence="iceberg #4194",
+    guard="files of runs that have not ended are known from their journal, however old they are",
+    without=[without(_Search._rules, "running=running_files(self.tools.unfinished(), request.spellings)", "running={}")],
+    sees="lost files",
+)
+def test_a_run_is_resumed_after_the_search(site: Site) -> None:
+    _, plan = site.bench.plan()
+    written = site.write("data/neve-r1-0-00000.parquet", 30)
+    groups = (JournaledGroup(group_id=0, output_prefix=f"file:{site.home}/data/neve-r1-0"),)
+    with StateStore.open(site.neve._place.state_url) as store:
+        store.begin(JournaledRun(run_id="r1", owner="elsewhere:1", started_ms=1, plan=plan, groups=groups))
+    site.search()
+    site.commit(written)
+    site.assert_whole(main=range(31))
+
+
+@accident(
+    "The listing spelled paths in another way than the table, so that all of its files were orphans",
+    evidence="iceberg #4652",
+    guard="paths are compared by what they mean",
+    without=[without(judging._parsed, '"key": key', '"key": path')],
+    sees="lost files",
+)
+def test_the_table_names_files_in_other_ways(site: Site) -> None:
+    for number, home in enumerate(["file:", "file://"]):
+        site.commit(site.write(f"data/{number}.parquet", 30 + number), home)
+    site.age()
+    site.search()
+    site.assert_whole(main=range(32))
+
+
+def name_elsewhere(site: Site, named: str, listed: str, tmp_path: Path) -> None:
+    """The table names a file in one store, an inventory has it in another that may be the same."""
+    place = f"{named}{site.home}/elsewhere"
+    with site.load().transaction() as change:
+        change.set_properties({"write.data.path": place})
+    file = site.write("elsewhere/f.parquet", 30)
+    site.commit(file, named)
+    row = (f"{listed}{file.path}", file.size_bytes, 1_700_000_000_000)
+    site.search(location=place, inventory=write_inventory(tmp_path / "inventory.parquet", [row]))
+    assert_there(task.file.file_path for task in site.load().scan().plan_files())
+
+
+@accident(
+    "An Azure account has two host names, and the files under one were orphans under the other",
+    evidence="iceberg #7884",
+    guard="a file at another host is not in the place that is looked at; one that may be the same is a doubt, never an orphan",
+    behind=[ANY_STORE],
+    without=[NO_DOUBT],
+    sees="lost files",
+)
+def test_a_store_has_two_host_names(site: Site, tmp_path: Path) -> None:
+    account = "abfss://c@lake.{}.core.windows.net"
+    name_elsewhere(site, account.format("dfs"), account.format("blob"), tmp_path)
+
+
+@accident(
+    "Files under s3a were orphans, since they were listed under s3",
+    evidence="iceberg #4652",
+    guard="s3, s3a and s3n are the same; schemes that nobody calls equal are a doubt",
+    behind=[without(Spellings.of, "[*SAME_SCHEMES, *equal_schemes]", "[*equal_schemes]")],
+    without=[ANY_STORE, NO_DOUBT],
+    sees="lost files",
+)
+def test_a_store_has_two_schemes(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(S3Files, "lifecycle", lambda *_: ("lake", "", []))
+    name_elsewhere(site, "s3a://lake", "s3://lake", tmp_path)
+
+
+@accident(
+    "The orphan job deleted statistics and partition statistics",
+    evidence="amoro #1959, trino #19965",
+    guard="all files that the metadata names are known files, statistics of both kinds included",
+    without=[CONTENT_ALONE, said(reachable, "_DATASETS", reachable._DATASETS[:1])],
+    sees="lost files: .*numbers.puffin.*parts.parquet",
+)
+def test_a_table_has_statistics(site: Site) -> None:
+    table = TableBridge(site.bench.spark, site.neve._place.name(site.name)).table
+    snapshot, classes = table.currentSnapshot().snapshotId(), iceberg(site)
+    numbers, parts = site.plant("metadata/numbers.puffin"), site.plant("metadata/parts.parquet")
+    blobs = site.bench.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    table.updateStatistics().setStatistics(classes.GenericStatisticsFile(snapshot, numbers, 4, 4, blobs)).commit()
+    of_parts = classes.ImmutableGenericPartitionStatisticsFile.builder().snapshotId(snapshot).path(parts).fileSizeInBytes(4)
+    table.updatePartitionStatistics().setPartitionStatistics(of_parts.build()).commit()
+    site.age()
+    site.search(no_other_table_is_here=True)
+    site.assert_whole(main=range(30))
+
+
+@accident(
+    "The orphan job deleted older metadata files and the version hint",
+    evidence="amoro #1959",
+    guard="the metadata's log is known; besides, metadata files and the hint are never orphans, by their names",
+    behind=[CONTENT_ALONE],
+    without=[said(orphans, "_METADATA", NEVER), said(orphans, "_BY_NAME", NEVER)],
+    sees="lost files: .*metadata.json.*version-hint",
+)
+def test_a_table_has_a_log_of_metadata_and_a_hint(site: Site) -> None:
+    hint, table = site.plant("metadata/version-hint.text", content=b"3"), site.load()
+    site.search(no_other_table_is_here=True)
+    assert_there([entry.metadata_file for entry in table.metadata.metadata_log] + [table.metadata_location, hint])
+    site.assert_whole(main=range(30))

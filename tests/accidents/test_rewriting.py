@@ -1,0 +1,219 @@
+"""Accidents of rewriting: rows that a kernel loses or mistakes, deletes that no longer fit their files, ids that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow.parquet as pq
+import pytest
+
+from neve.core import conflicts
+from neve.core.plan_words import Kernel
+from neve.core.proof import Proof
+from neve.core.record import GroupState
+from neve.core.upkeep import Upkeep
+from neve.core.work import WorkOrder, WorkResult
+from neve.engines.spark.reachable import SparkReachability
+from neve.engines.spark.rewrite import SparkEngine
+from neve.flow import deletes, execute
+from neve.flow import plan as planning
+from neve.kernels.arrow import projection
+from neve.kernels.orders import run_order
+from neve.maintenance.expire_snapshots import _Expiry
+from neve.storage import Storage
+from tests.accidents.tables import ROWS, append, filled, filled_v3, states, without_ids
+from tests.accidents.unguarded import accident, answering, without
+from tests.accidents.whole import assert_whole
+from tests.samples.reading import entries, local
+from tests.spark.expiring import Expiring
+from tests.spark.hand import Hand
+from tests.spark.rewriting import Bench
+
+ENGINE = "tests.spark.rewriting.SparkEngine"
+LINEAGE = "_row_id, _last_updated_sequence_number, id"
+
+proves_nothing = answering(Proof.holds, "True")
+
+
+class Forgetful(SparkEngine):
+    """Loses the last row of every file that it writes, and counts accordingly."""
+
+    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:  # type: ignore[override]
+        for result in super().run(orders):
+            assert isinstance(result, WorkResult)
+            (output,) = result.outputs
+            rows = pq.read_table(local(output.path))
+            pq.write_table(rows.slice(0, rows.num_rows - 1), local(output.path))
+            counts = {i: c.model_copy(update={"values": c.values - 1}) for i, c in result.kept.items() if c.values}
+            metrics = {i: m.model_copy(update={"values": m.values - 1}) for i, m in output.metrics.items() if m.values}
+            size = local(output.path).stat().st_size
+            shorter = output.model_copy(update={"records": output.records - 1, "size_bytes": size, "metrics": metrics})
+            lost = {"outputs": (shorter,), "rows_read": result.rows_read - 1, "kept": counts}
+            yield result.model_copy(update=lost)
+
+
+class InProcess(SparkEngine):
+    """Runs orders here instead of in Spark's workers, where a guard cannot be taken out."""
+
+    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:  # type: ignore[override]
+        yield from (run_order(order, Storage({})) for order in orders)
+
+
+@accident(
+    "Rows are lost where a file is split",
+    evidence="iceberg #2195",
+    guard="Before each commit a group is proved: rows read are those that the manifests tell, rows read minus rows deleted are "
+    "the rows written, and values, nulls and bounds of every column agree.",
+    without=[proves_nothing],
+    sees="other rows",
+)
+def test_a_rewrite_that_loses_a_row_is_not_committed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(bench)
+    monkeypatch.setattr(ENGINE, Forgetful)
+    record = bench.compact(paths=bench.inputs)
+    assert_whole(bench.load(), {"main": ROWS})
+    assert states(record) == [GroupState.FAILED]
+    assert "rows read: 19, expected 20" in record.groups[0].reason
+
+
+@accident(
+    "Columns are found by name: after a rename, values end up in another column",
+    evidence="clickhouse #110069",
+    guard="Kernels find columns by field id alone; should one not, the nulls of some column differ from what the manifests "
+    "told, and the proof fails.",
+    behind=[
+        without(
+            projection.project,
+            "found = {field_id(physical.field(i)): i for i in range(len(physical))}",
+            "named = {field['name']: field['id'] for field in schema['fields']}; "
+            "found = {named.get(physical.field(i).name): i for i in range(len(physical))}",
+        )
+    ],
+    without=[proves_nothing],
+    sees="other rows",
+)
+def test_values_stay_in_their_column_whatever_it_is_called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.sql("CREATE TABLE {} (id BIGINT, a BIGINT) USING iceberg")
+    for start in (0, 10, 20):
+        bench.sql(f"INSERT INTO {{}} SELECT id, id + 1000 FROM range({start}, {start + 10}, 1, 1)")
+    bench.sql("ALTER TABLE {} RENAME COLUMN a TO b")
+    bench.sql("ALTER TABLE {} ADD COLUMN a BIGINT")
+    before = bench.duckdb()
+    monkeypatch.setattr(ENGINE, InProcess)
+    bench.compact(Kernel.ARROW)
+    assert_whole(bench.load(), {"main": ROWS})
+    assert bench.duckdb() == before, "other rows"
+
+
+@accident(
+    "Files of several partition specs are mixed",
+    evidence="clickhouse #109838",
+    guard="A group is of one partition of one spec. Files of other specs go to the current one only on request, row by row.",
+    without=[without(planning._Planner._numbers, "pack(home[plain],", "pack(home[plain] * 0,")],
+    sees="other rows",
+)
+def test_files_of_two_specs_are_not_put_into_one(bench: Bench) -> None:
+    filled(bench)
+    bench.sql("ALTER TABLE {} ADD PARTITION FIELD truncate(100, id)")
+    for start in (30, 130, 35, 135):
+        append(bench, start, 5)
+    bench.compact()
+    assert_whole(bench.load(), {"main": [*ROWS, *range(30, 40), *range(130, 140)]})
+    # A reader that looks for these ids opens the files of their partition, and all files of the older spec.
+    found = [bench.load().scan(row_filter=which).to_arrow()["id"].to_pylist() for which in ("id < 100", "id >= 100")]
+    assert [len(ids) for ids in found] == [40, 10], "other rows by partition"
+    files = [entry.data_file for entry in entries(bench.load())]
+    assert sorted((file.spec_id, *file.partition) for file in files) == [(0,), (1, 0), (1, 100)]
+
+
+@accident(
+    "Row lineage is lost: a rewrite numbers the rows anew",
+    evidence="iceberg #13555, #16263, #16699, #17039; paimon #9245; icebird #24; iceberg-go #1391",
+    guard="In format v3 every kernel writes the rows' ids and numbers into the new files.",
+    without=[without(execute.work_orders, "row_lineage=lineage", "row_lineage=False")],
+    sees="other lineage",
+)
+def test_every_row_keeps_its_id_and_its_number(bench: Bench) -> None:
+    filled_v3(bench)
+    before = bench.rows(LINEAGE)
+    record = bench.compact(paths=bench.inputs)
+    assert states(record) == [GroupState.COMMITTED]
+    assert_whole(bench.load(), {"main": ROWS})
+    assert bench.rows(LINEAGE) == before, "other lineage"
+
+
+def vectors(bench: Bench) -> list[int]:
+    """How many live deletes by position each data file has that has some, as the manifests tell."""
+    bench.sql("REFRESH TABLE {}")
+    rows = bench.sql("SELECT count(*) AS n FROM {}.delete_files WHERE content = 1 GROUP BY referenced_data_file").collect()
+    return sorted(row.n for row in rows)
+
+
+@accident(
+    "A data file has two live deletion vectors, and nobody can read the table",
+    evidence="iceberg-go #1372, #1221, #1868; hive #6072",
+    guard="Deletes are kept by the data file that they are for: a new vector holds the rows of the old one, and the old one "
+    "goes in the same commit.",
+    without=[
+        without(
+            deletes._Upkeep._change,
+            "replaced = found.superseded(homes, deletes_of(homes.values(), names_rows).values())",
+            "replaced = {}",
+        )
+    ],
+    sees="two live vectors",
+)
+def test_a_data_file_has_one_deletion_vector(bench: Bench) -> None:
+    filled_v3(bench).moves_deletes = True
+    bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('commit.retry.num-retries' = '0', 'commit.status-check.num-retries' = '0')")
+    bench.sql("DELETE FROM {} WHERE id = 3")
+    bench.delete_equal(5, 15)
+    bench.keep_up(Upkeep.CONVERT)
+    assert vectors(bench) == [1, 1], "two live vectors"
+    assert_whole(bench.load(), {"main": without_ids(3, 5, 15)})
+
+
+@accident(
+    "Deletes dangle: they name data files that are gone",
+    evidence="iceberg-go #1372; iceberg-compaction #162",
+    guard="Deletes that concern replaced files alone are removed by name in the same commit. (Deletion vectors Iceberg drops "
+    "by itself; position deletes it keeps.)",
+    without=[answering(conflicts.ours_to_drop, "set()")],
+    sees="dangling",
+)
+def test_deletes_go_with_the_files_that_they_are_for(bench: Bench) -> None:
+    filled(bench)
+    bench.sql("DELETE FROM {} WHERE id = 3")
+    bench.compact(paths=bench.inputs)
+    assert_whole(bench.load(), {"main": without_ids(3)})
+    assert vectors(bench) == [], "dangling deletes"
+
+
+@accident(
+    "An expiry removes a Puffin file while one of its vectors is live",
+    evidence="iceberg #15006",
+    guard="Files are compared by their path with all that the remaining metadata names, of vectors too; and what an expiry has "
+    "written down is compared once more with the newest metadata.",
+    behind=[
+        without(
+            SparkReachability._lost,
+            "self._iceberg.everything(new)",
+            "self._iceberg.everything(new).where(\"path NOT LIKE '%.puffin'\")",
+        )
+    ],
+    without=[answering(_Expiry._strike_needed, "0")],
+    sees="lost files",
+)
+def test_a_puffin_file_outlives_one_of_its_vectors(bench: Bench) -> None:
+    filled_v3(bench)
+    bench.sql("DELETE FROM {} WHERE id IN (3, 13)")
+    hand = Hand.on(bench, 3)
+    first, second, _ = hand.live()
+    (vector,) = first.own
+    assert vector["file-path"] == second.own[0]["file-path"]
+    output = hand.merged([first], without=[3])
+    hand.bridge.rewrite([first.data_file], [output], head=hand.head(), sequence_number=None, summary={})
+    expiring = Expiring(bench)
+    expiring.expire()
+    assert first.path in expiring.remove_recorded()
+    assert_whole(bench.load(), {"main": without_ids(3, 13)})

@@ -1,0 +1,249 @@
+"""Accidents of whoever maintains tables: it locks itself out, two of it work at once, or it asks too much of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
+
+import pytest
+
+from neve.core.marker import PROPERTY, Marker
+from neve.core.quarantine import Doomed
+from neve.core.record import GroupState, RunOutcome
+from neve.engines.spark.manifests import SparkManifests
+from neve.errors import CommitUnknownError, LeaseHeldError
+from neve.flow import commit, lease
+from neve.flow.commit import Retry
+from neve.maintenance.expire_snapshots import _Expiry
+from neve.maintenance.moving import Moving
+from neve.maintenance.rewrite_manifests import _Rewriting
+from neve.state import Run, StateStore, pruning
+from tests.accidents.tables import ROWS, append, filled, states
+from tests.accidents.unguarded import accident, answering, without
+from tests.accidents.whole import assert_whole
+from tests.flow.fakes import Answer
+from tests.flow.test_commit import Scene
+from tests.flow.test_lease import gone_process
+from tests.maintenance.quarantine_fakes import DAY, World
+from tests.maintenance.test_expire_snapshots import Bench as Expiry
+from tests.maintenance.test_expire_snapshots import Table as Past
+from tests.samples.reading import local
+from tests.spark.keeping import manifest_paths, opened
+from tests.spark.rewriting import Bench, Still
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = Still().now_ms()
+ELSEWHERE = "otherhost:77"
+
+
+def marked(bench: Bench, owner: str, until_ms: int) -> None:
+    text = Marker(run_id="theirs", owner=owner, until_ms=until_ms).text
+    bench.spark.sql(f"ALTER TABLE {bench.sql_name} SET TBLPROPERTIES ('{PROPERTY}' = '{text}')")
+
+
+def compacted(bench: Bench, **words: Any) -> list[GroupState]:
+    try:
+        return states(bench.compact(paths=bench.inputs, **words))
+    except LeaseHeldError as error:
+        raise AssertionError(f"locked out: {error}") from error
+
+
+@accident(
+    "A maintainer locks itself out: a killed run holds its lock for ever",
+    evidence="flink: iceberg #12794, #15303; amoro #3794, #3365, #4103, #4172, #3111",
+    guard="A lease names its process: one that is gone from this machine holds nothing.",
+    without=[answering(lease._is_gone, "False")],
+    sees="locked out: Cannot take .* run theirs",
+)
+def test_a_run_whose_process_is_gone_holds_nothing(bench: Bench) -> None:
+    filled(bench)
+    marked(bench, gone_process(), NOW + 3_600_000)
+    assert compacted(bench) == [GroupState.COMMITTED]
+    assert PROPERTY not in bench.load().properties
+    assert_whole(bench.load(), {"main": ROWS})
+
+
+@accident(
+    "A maintainer locks itself out: the machine of a run is gone with its lock",
+    evidence="flink: iceberg #12794, #15303",
+    guard="A lease ends by itself unless it is renewed, the mark on the table too; whoever comes then takes it over.",
+    without=[without(Marker.bars, "and now_ms < self.until_ms", "")],
+    sees="locked out: Cannot take .* run theirs",
+)
+def test_a_lease_that_nobody_renews_ends_by_itself(bench: Bench) -> None:
+    filled(bench)
+    marked(bench, ELSEWHERE, NOW)
+    assert compacted(bench) == [GroupState.COMMITTED]
+    assert_whole(bench.load(), {"main": ROWS})
+
+
+@accident(
+    "A run that was taken for dead comes back and commits beside its successor",
+    evidence="iceberg #9521, #8001",
+    guard="Before every commit the table's mark is read: a run whose table another one has taken over commits nothing more.",
+    without=[answering(commit.taken_over, "None")],
+    sees="committed",
+)
+def test_a_run_that_was_taken_over_commits_nothing_more(bench: Bench) -> None:
+    filled(bench)
+    assert compacted(bench, strike=lambda: marked(bench, ELSEWHERE, NOW + 1)) == [GroupState.DROPPED]
+    assert_whole(bench.load(), {"main": ROWS})
+    assert bench.on_disk() == bench.paths()
+
+
+def recorded(state: Path, bench: Bench) -> list[Path]:
+    """Files that the quarantine would let go of, were it not to look again."""
+    with StateStore.open(f"sqlite:///{state}") as store:
+        return [local(file.path) for file in store.quarantined(str(bench.load().metadata.table_uuid))]
+
+
+@accident(
+    "Manifests are missing once they were rewritten beside other jobs",
+    evidence="iceberg #4161",
+    guard="A rewrite of manifests whose answer was lost is looked for in the table; its manifests go only when it certainly "
+    "did not land, and then by way of the quarantine.",
+    behind=[answering(_Rewriting._settled, "None")],
+    without=[without(_Rewriting._send, "return False", "return True")],
+    sees="lost files",
+)
+def test_no_manifest_is_missing_after_a_rewrite_whose_answer_was_lost(
+    bench: Bench, spark: SparkSession, warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(bench)
+    send = SparkManifests.commit
+
+    def lost(self: SparkManifests, *args: Any) -> None:
+        send(self, *args)
+        raise CommitUnknownError("Cannot tell whether the commit landed: 504 Gateway Timeout")
+
+    monkeypatch.setattr(SparkManifests, "commit", lost)
+    with opened(spark, warehouse, tmp_path / "state.db", **{"policy.manifest-min-count": "2"}) as neve:
+        neve.manifests(f"accidents.{bench.name}")
+    assert len(manifest_paths(bench)) == 1
+    for path in recorded(tmp_path / "state.db", bench):
+        path.unlink()
+    assert_whole(bench.load(), {"main": ROWS})
+
+
+@accident(
+    "A rewrite of manifests fails for good, since others rewrote some of them meanwhile",
+    evidence="iceberg #4161",
+    guard="Before each try the manifests to be replaced are looked for in the head; where some are gone, the rest is planned "
+    "and written anew.",
+    without=[answering(_Rewriting._objection, "None")],
+    sees="failed",
+)
+def test_manifests_that_others_rewrite_meanwhile_are_planned_again(
+    bench: Bench, spark: SparkSession, warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(bench)
+    bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('commit.retry.num-retries' = '1', 'commit.retry.min-wait-ms' = '1')")
+    write, written = SparkManifests.write, []
+
+    def struck(self: SparkManifests, plan: Any) -> Any:
+        done = write(self, plan)
+        if not written:
+            spark.sql(f"CALL local.system.rewrite_manifests('accidents.{bench.name}')").collect()
+            for start in (30, 40, 50):
+                append(bench, start)
+        written.append(done)
+        return done
+
+    monkeypatch.setattr(SparkManifests, "write", struck)
+    with opened(spark, warehouse, tmp_path / "state.db", **{"policy.manifest-min-count": "2"}) as neve:
+        record = neve.manifests(f"accidents.{bench.name}")
+    assert (record.outcome, len(written)) == (RunOutcome.DONE, 2)
+    assert_whole(bench.load(), {"main": [*ROWS, *range(30, 60)]})
+
+
+@pytest.fixture
+def store() -> Iterator[StateStore]:
+    with StateStore.open("sqlite://") as opened_:
+        yield opened_
+
+
+@accident(
+    "A store is flooded with deletes",
+    evidence="iceberg #14679; Slack's account of its maintenance",
+    guard="The trash is purged so many files in a second, and no more.",
+    without=[without(Moving.do_within, "if left > 0 and", "if False and")],
+    sees="10 files in 0.0 s",
+)
+def test_a_purge_keeps_to_its_rate(store: StateStore) -> None:
+    world = World(store)
+    world.record(*world.put(*"abcdefghij"))
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    began = world.clock.ms
+    assert world.purge(rate=2.0).files == 10
+    seconds = (world.clock.ms - began) / 1000
+    assert seconds == pytest.approx(5.0, abs=0.01), f"10 files in {seconds} s"
+
+
+@accident(
+    "A catalog is hammered with retries",
+    evidence="iceberg #14679; amoro in IOMETE's evaluation",
+    guard="Each try of a commit waits twice as long as the one before, by the table's own commit.retry.* properties, and half "
+    "of a wait is left to chance.",
+    without=[answering(Retry.wait_seconds, "0.0")],
+    sees="0.0, 0.0, 0.0, 0.0",
+)
+def test_tries_of_a_commit_are_further_and_further_apart() -> None:
+    scene = Scene()
+    outcome = scene.commit(*[Answer.CONFLICT] * 5)
+    assert scene.waits == [0.1, 0.2, 0.4, 0.8]
+    assert (sorted(outcome.dropped), scene.table.visible()) == ([0, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9])
+
+
+FILES = 2_000
+
+
+class Many(Past):
+    """Whose expiry leaves many files, of which it is counted how many are in memory at once."""
+
+    most = 0
+
+    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:  # noqa: ARG002
+        given: list[ReferenceType[Doomed]] = []
+        for i in range(FILES):
+            doomed = Doomed(path=f"file-{i}", reason="lost")
+            given.append(ref(doomed))
+            yield doomed
+            if i % 100 == 0:
+                self.most = max(self.most, sum(each() is not None for each in given))
+
+
+@accident(
+    "The driver runs out of memory over the files that an expiry found",
+    evidence="iceberg #14679",
+    guard="What an operation finds is streamed from Spark to the state store in batches, and never listed.",
+    without=[without(_Expiry._reported, "_counted(lost, kinds)", "list(_counted(lost, kinds))")],
+    sees="in memory at once",
+)
+def test_files_that_an_expiry_found_are_never_all_in_memory(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neve.state.quarantine.BATCH", 100)
+    past = Many()
+    record = Expiry(past).expire(tools={"quarantine": store})
+    assert record.recorded == FILES
+    assert past.most <= 200, f"{past.most} files in memory at once"
+
+
+@accident(
+    "A maintainer's own tables grow until they need maintenance themselves",
+    evidence="Slack's account of its lock and tracking tables",
+    guard="Whenever a run ends, of whatever kind, runs that are older than the settings keep them are forgotten, once a day.",
+    without=[answering(pruning.tidy, "None")],
+    sees="remembered for ever",
+)
+def test_old_runs_are_forgotten_whatever_kind_of_runs_there_are() -> None:
+    day = pruning.DAY_MS
+    with StateStore.open("sqlite://", keep_seconds=10 * 86_400) as store:
+        for number in range(1, 100):
+            store.start_run(Run(f"r{number}", "t", "db.t", "expire", number * day))
+            store.finish_run(f"r{number}", finished_ms=number * day, outcome="done", record={})
+        kept = len(store.runs())
+    assert kept == 11, f"{kept} runs are remembered for ever"

@@ -1,0 +1,262 @@
+"""Which rows are past their time, and what metadata proves of files: never that a row is past which is not."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neve.core import time_format
+from neve.core.live import LiveFile, describe_metrics
+from neve.core.metrics import ColumnMetrics, to_bytes
+from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot
+from neve.core.policy import Policy
+from neve.core.ttl import Limits, TtlRule, Verdict, cutoff_ms, limits_of, rule_of, verdict
+from neve.errors import BadRequestError
+from tests.flow.test_inspect import make_state
+
+NOON = int(datetime(2025, 6, 15, 12, tzinfo=UTC).timestamp())
+EPOCH = date(1970, 1, 1)
+
+
+def rule(kind: str = "timestamptz", form: str | None = None, **more: Any) -> TtlRule:
+    return TtlRule(column="ts", field_id=1, type=kind, format=form, keep_seconds=30 * 86_400, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "limits"),
+    [
+        ("timestamptz", None, Limits(None, NOON * 10**6)),
+        ("timestamp_ns", None, Limits(None, NOON * 10**9)),
+        ("date", None, Limits(None, (date(2025, 6, 15) - EPOCH).days)),
+        ("int", "seconds", Limits(10**8, NOON)),
+        ("long", "milliseconds", Limits(10**11, NOON * 1000)),
+        ("int", "yyyyMMdd", Limits(10**7, 20250615)),
+        ("long", "yyyyMMddHH", Limits(10**9, 2025061512)),
+        ("string", "yyyy-MM-dd", Limits(None, "2025-06-15", "yyyy-MM-dd")),
+        ("string", "yyyy-MM-dd'T'HH:mm", Limits(None, "2025-06-15T12:00", "yyyy-MM-dd'T'HH:mm")),
+    ],
+)
+def test_limits_are_in_the_column_s_own_unit(kind: str, form: str | None, limits: Limits) -> None:
+    assert limits_of(rule(kind, form), NOON * 1000) == limits
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "reason"),
+    [
+        ("double", None, "a double is no time"),
+        ("long", None, "a long has no format of its own"),
+        ("string", None, "a string has no format of its own"),
+        ("long", "yyyy-MM-dd", "a long cannot be written as yyyy-MM-dd"),
+        ("string", "seconds", "a string cannot be written as seconds"),
+    ],
+)
+def test_a_column_that_tells_no_time_is_refused(kind: str, form: str | None, reason: str) -> None:
+    with pytest.raises(BadRequestError, match=f"Cannot tell the age of rows by ts: {reason}"):
+        limits_of(rule(kind, form), 0)
+
+
+@pytest.mark.parametrize("text", ["", "n/a", "2024", "2024-1-1", "2024-01-01 ", "20240101", "2024-01-01T00"])
+def test_a_text_that_does_not_look_like_the_format_is_no_time(text: str) -> None:
+    assert not limits_of(rule("string", "yyyy-MM-dd"), NOON * 1000).hold(text)
+    assert limits_of(rule("string", "yyyy-MM-dd"), NOON * 1000).hold("2024-01-01")
+
+
+@pytest.mark.parametrize(("stated", "meant"), [("milliseconds", "seconds"), ("microseconds", "milliseconds")])
+def test_numbers_in_a_smaller_unit_than_stated_are_no_times(stated: str, meant: str) -> None:
+    limits = limits_of(rule("long", stated), NOON * 1000)
+    assert not limits.hold(0)
+    assert not limits.hold((NOON - 10**8) * time_format.UNITS[meant])
+    assert limits.hold((NOON - 10**8) * time_format.UNITS[stated])
+
+
+@pytest.mark.parametrize(
+    "text", ["MM-dd-yyyy", "dd/MM/yyyy", "yyyy-dd", "yy", "hours", "yyyy-MM-dd HH:mm:ss Z", "'x'yyyy", "", "'"]
+)
+def test_a_format_whose_values_do_not_sort_as_times_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no format of times; write seconds, milliseconds"):
+        time_format.parse_format(text)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["yyyy", "yyyyMM", "yyyyMMdd", "yyyy-MM-dd", "yyyy/MM/dd HH:mm:ss"]),
+    st.lists(st.integers(-62_135_596_800, 253_370_764_800), min_size=2, max_size=2).map(sorted),
+)
+def test_what_is_written_in_a_format_sorts_as_its_times_do(form: str, seconds: list[int]) -> None:
+    first, second = (time_format.written(form, at) for at in seconds)
+    assert first <= second
+    assert time_format.matches(form, first)
+    assert len(first) == len(second) == len(form)
+
+
+def described(kind: str, values: list[Any], partition: Any = None) -> LiveFile:
+    """A file with the bounds of these values, as Iceberg would write them."""
+    known = sorted(value for value in values if value is not None)
+    bounds = {"lower": to_bytes(kind, known[0]), "upper": to_bytes(kind, known[-1])} if known else {}
+    column = ColumnMetrics(values=len(values), nulls=values.count(None), **bounds)
+    file = {"file-path": "f", "spec-id": 0, "record-count": len(values), "partition": [partition]}
+    return LiveFile(file | describe_metrics({1: column}))
+
+
+CUT = limits_of(rule(), NOON * 1000)
+STAMPS = st.integers(NOON - 3 * 86_400, NOON + 3 * 86_400).map(lambda seconds: seconds * 10**6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | STAMPS, min_size=1, max_size=4))
+def test_bounds_prove_no_more_than_is_so(values: list[int | None]) -> None:
+    past = [value is not None and value < CUT.high for value in values]  # type: ignore[operator]
+    found = verdict(described("timestamptz", values), rule(), CUT, None)
+    expected = Verdict.PAST if all(past) else Verdict.UNSURE if any(past) else Verdict.KEPT
+    if None in values and not all(value is None for value in values) and not any(past):
+        assert found is Verdict.KEPT
+    assert found is expected
+
+
+def test_bounds_of_another_type_or_none_at_all_prove_nothing() -> None:
+    past = NOON - 90 * 86_400
+    days = described("date", [past // 86_400])
+    assert verdict(days, rule("date"), limits_of(rule("date"), NOON * 1000), None) is Verdict.PAST
+    assert verdict(days, rule(), CUT, None) is Verdict.UNSURE  # it was a date when the file was written
+    assert verdict(LiveFile({"file-path": "f", "spec-id": 0}), rule(), CUT, None) is Verdict.UNSURE
+    unknown_nulls = ColumnMetrics(lower=to_bytes("long", past * 10**6), upper=to_bytes("long", past * 10**6))
+    assert verdict(LiveFile({"file-path": "f", **describe_metrics({1: unknown_nulls})}), rule(), CUT, None) is Verdict.UNSURE
+
+
+def test_texts_between_two_of_the_format_may_be_none() -> None:
+    text = rule("string", "yyyy-MM-dd")
+    limits = limits_of(text, NOON * 1000)
+    assert verdict(described("string", ["2024-01-01", "2024-01-02"]), text, limits, None) is Verdict.UNSURE
+    assert verdict(described("string", ["2025-06-15", "2025-06-16"]), text, limits, None) is Verdict.KEPT
+
+
+def test_a_number_that_is_no_time_keeps_its_file_from_being_dropped() -> None:
+    number = rule("int", "yyyyMMdd")
+    limits = limits_of(number, NOON * 1000)
+    assert verdict(described("int", [20240101, 20240102]), number, limits, None) is Verdict.PAST
+    assert verdict(described("int", [0, 20240102]), number, limits, None) is Verdict.UNSURE
+
+
+def spec_of(transform: str) -> PartitionSpec:
+    return PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform=transform, source_id=1, field_id=1000),))
+
+
+def partition_value(transform: str, seconds: int) -> Any:
+    at = datetime.fromtimestamp(seconds, UTC)
+    months = (at.year - 1970) * 12 + at.month - 1
+    values = {
+        "year": at.year - 1970,
+        "month": months,
+        "day": str(at.date()),
+        "hour": seconds // 3600,
+        "identity": at.isoformat(),
+    }
+    return values[transform]
+
+
+def _end(transform: str, at: datetime) -> int:
+    day = at.replace(hour=0, minute=0, second=0)
+    after = {
+        "year": day.replace(year=at.year + 1, month=1, day=1),
+        "month": (day.replace(day=28) + timedelta(days=4)).replace(day=1),
+        "day": day + timedelta(days=1),
+        "hour": at.replace(minute=0, second=0) + timedelta(hours=1),
+    }
+    return int(after[transform].timestamp())
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["year", "month", "day", "hour", "identity"]),
+    st.integers(NOON - 400 * 86_400, NOON + 400 * 86_400),
+    st.sampled_from([NOON, NOON - 43_200, NOON - 14 * 86_400 - 43_200]),
+)
+def test_a_partition_is_past_only_when_its_last_moment_is(transform: str, seconds: int, cut: int) -> None:
+    limits = limits_of(rule(), cut * 1000)
+    value = partition_value(transform, seconds)
+    file = LiveFile({"file-path": "f", "spec-id": 0, "partition": [value]})
+    found = verdict(file, rule(), limits, spec_of(transform))
+    last = seconds if transform == "identity" else _end(transform, datetime.fromtimestamp(seconds, UTC)) - 1
+    if found is Verdict.PAST:
+        assert last < cut
+    if found is Verdict.KEPT:
+        assert last >= cut
+    if last < cut:
+        assert found is Verdict.PAST
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "expected"),
+    [
+        ("day", None, Verdict.KEPT),
+        ("void", None, Verdict.UNSURE),
+        ("bucket[4]", 1, Verdict.UNSURE),
+        ("year", 9000, Verdict.UNSURE),
+        ("day", "2025-06-14", Verdict.PAST),
+        ("day", "2025-06-15", Verdict.UNSURE),
+        ("day", "2025-06-16", Verdict.KEPT),
+    ],
+)
+def test_what_a_partition_says_by_itself(transform: str, value: Any, expected: Verdict) -> None:
+    file = LiveFile({"file-path": "f", "spec-id": 0, "partition": [value]})
+    assert verdict(file, rule(), CUT, spec_of(transform)) is expected
+
+
+def test_a_partition_of_texts_is_exact() -> None:
+    text = rule("string", "yyyy-MM-dd")
+    limits = limits_of(text, NOON * 1000)
+    found = {
+        value: verdict(LiveFile({"file-path": "f", "partition": [value]}), text, limits, spec_of("identity"))
+        for value in ("2025-06-14", "2025-06-15", "0", None)
+    }
+    assert list(found.values()) == [Verdict.PAST, Verdict.KEPT, Verdict.KEPT, Verdict.KEPT]
+
+
+def test_a_partition_of_days_is_exact() -> None:
+    days = rule("date")
+    limits = limits_of(days, NOON * 1000)
+    found = [
+        verdict(LiveFile({"file-path": "f", "partition": [value]}), days, limits, spec_of("identity"))
+        for value in ("2025-06-14", "2025-06-15")
+    ]
+    assert found == [Verdict.PAST, Verdict.KEPT]
+
+
+FIELDS = (Column(field_id=1, name="ts", type="timestamptz"), Column(field_id=2, name="d", type="date"))
+
+
+def test_the_column_is_the_one_that_partitions_by_time_unless_named() -> None:
+    state = make_state(fields=FIELDS)
+    assert rule_of(state, Policy.model_validate({"ttl": "30 days"})).column == "ts"
+    assert rule_of(state, Policy.model_validate({"ttl": "30 days", "ttl-column": "d"})).type == "date"
+    with pytest.raises(BadRequestError, match=r"Cannot tell the age of rows of c.db.t: it has no column x of single values"):
+        rule_of(state, Policy.model_validate({"ttl": "30 days", "ttl-column": "x"}))
+    plain = make_state(fields=FIELDS, specs=(PartitionSpec(spec_id=0, fields=()),))
+    with pytest.raises(BadRequestError, match="0 columns partition it by time, not one"):
+        rule_of(plain, Policy.model_validate({"ttl": "30 days"}))
+
+
+def test_no_limit_and_one_below_the_floor_are_refused() -> None:
+    state = make_state(fields=FIELDS)
+    with pytest.raises(BadRequestError, match=r"Cannot find rows of c.db.t past their time: no limit is set"):
+        rule_of(state, Policy())
+    with pytest.raises(BadRequestError, match=r"Cannot keep rows of c.db.t for 23 h only: that is below ttl-floor, 24 h"):
+        rule_of(state, Policy.model_validate({"ttl": "23 h"}))
+    assert rule_of(state, Policy.model_validate({"ttl": "23 h", "ttl-floor": "1 h"})).keep_seconds == 23 * 3600
+
+
+def test_a_table_without_writers_keeps_its_rows_where_the_last_write_counts() -> None:
+    def snapshot(at: int, operation: str) -> Snapshot:
+        return Snapshot(
+            snapshot_id=at, parent_id=None, sequence_number=1, timestamp_ms=at * 1000, operation=operation, summary={}
+        )
+
+    history = (snapshot(NOON - 500, "append"), snapshot(NOON - 10, "replace"))
+    keep = timedelta(days=30) // timedelta(milliseconds=1)
+    assert cutoff_ms(rule(), NOON * 1000, history) == NOON * 1000 - keep
+    assert cutoff_ms(rule(since="last-write"), NOON * 1000, history) == (NOON - 500) * 1000 - keep
+    assert cutoff_ms(rule(since="last-write"), NOON * 1000, ()) == NOON * 1000 - keep

@@ -1,0 +1,190 @@
+"""A storage, a table and a list of files for the quarantine, any of whose steps can be the last one of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from neve.core.model import TableName
+from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantineRecord
+from neve.maintenance.moving import QuarantineRequest, QuarantineTools
+from neve.maintenance.quarantine import purge, restore, settle
+from neve.state import StateStore
+from tests.flow.fakes import FakeTable, FakeWriter
+
+LOCATION = "s3://lake/db/t"
+TABLE = TableName(catalog="lake", namespace=("db",), name="t")
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+class KilledError(BaseException):
+    """The process is gone: nobody catches this."""
+
+
+class Fuse:
+    """Counts steps; the process is killed at the given one."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.last: int | None = None
+
+    def burn(self) -> None:
+        self.steps += 1
+        if self.last is not None and self.steps >= self.last:
+            raise KilledError
+
+
+class FakeFiles:
+    """Contents by path (`ports.FileStore`). A move is a copy and a delete, as on S3, and each of these is a step."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.contents: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+        self.versioned = False
+        self.broken: set[str] = set()
+        self.deleted: list[list[str]] = []
+        self._fuse = fuse
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        self._fuse.burn()
+        return [len(self.contents[path]) if path in self.contents else None for path in paths]
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        return {source: why for source, target in moves if (why := self._move(source, target))}
+
+    def _move(self, source: str, target: str) -> str | None:
+        if source in self.broken:
+            return "503 Slow Down"
+        assert source in self.contents
+        if target in self.contents:
+            return f"there is a file at {target}"
+        self._fuse.burn()
+        self.contents[target] = self.contents[source]
+        self._fuse.burn()
+        del self.contents[source]
+        self._fuse.burn()
+        return None
+
+    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+        self.deleted += [list(paths)] if paths else []
+        for path in paths:
+            self._fuse.burn()
+            if path not in self.broken and path in self.contents:
+                content = self.contents.pop(path)
+                self.versions |= {path: content} if self.versioned else {}
+        return {path: "503 Slow Down" for path in paths if path in self.broken}
+
+    def keeps_versions(self, path: str) -> bool:  # noqa: ARG002
+        return self.versioned
+
+    def undelete(self, paths: Sequence[str]) -> dict[str, str]:
+        for path in paths:
+            self._fuse.burn()
+            self.contents[path] = self.versions.pop(path)
+        return {}
+
+
+class FusedStore:
+    """The real store's list, in which the process may die before or after each call."""
+
+    def __init__(self, store: StateStore, fuse: Fuse) -> None:
+        self._store, self._fuse = store, fuse
+
+    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+        return self._store.record_doomed(table_uuid, run_id, files, now_ms)
+
+    def quarantined(self, table_uuid: str, **words: Any) -> Iterator[Quarantined]:
+        return self._store.quarantined(table_uuid, **words)
+
+    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
+        self._fuse.burn()
+        self._store.settle_doomed(table_uuid, changes, now_ms)
+        self._fuse.burn()
+
+
+class FakeReach:
+    """What the table needs (`ports.Reachability`)."""
+
+    def __init__(self) -> None:
+        self.all: set[str] = set()
+        self.asked = 0
+        self.answer: Callable[[set[str]], set[str]] = lambda needed: needed
+
+    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+        raise NotImplementedError
+
+    def needed(self, paths: Iterable[str]) -> Iterator[str]:
+        self.asked += 1
+        return iter(sorted(self.answer(self.all & set(paths))))
+
+
+class MovedClock:
+    """A clock that tests set, and that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_750_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@dataclass
+class World:
+    """A table's storage, its quarantine, and the operations on it."""
+
+    store: StateStore
+    uuid: str = "t"
+    location: str = LOCATION
+    fuse: Fuse = field(default_factory=Fuse)
+    reach: FakeReach = field(default_factory=FakeReach)
+    clock: MovedClock = field(default_factory=MovedClock)
+    table: FakeTable = field(default_factory=FakeTable)
+    slept: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.files = FakeFiles(self.fuse)
+
+    @property
+    def tools(self) -> QuarantineTools:
+        return QuarantineTools(
+            store=FusedStore(self.store, self.fuse),
+            files=self.files,
+            reach=self.reach,
+            writer=FakeWriter(self.table),
+            clock=self.clock,
+            sleep=self._sleep,
+            leases=self.store,
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.clock.ms += round(seconds * 1000)
+
+    def put(self, *names: str) -> list[str]:
+        """Files of the table's directory, each with a content of its own."""
+        paths = [f"{LOCATION}/data/{name}" for name in names]
+        self.files.contents |= {path: f"of {path}" for path in paths}
+        return paths
+
+    def record(self, *paths: str, run_id: str = "run1", size_bytes: int | None = 10) -> int:
+        files = [Doomed(path=path, reason="no snapshot needs it", size_bytes=size_bytes) for path in paths]
+        return self.store.record_doomed(self.uuid, run_id, files, self.clock.ms)
+
+    def settle(self, *, at_once: bool = False, delete: bool = False, **words: Any) -> QuarantineRecord:
+        return settle(self.request(**words), self.tools, grace_seconds=86_400, at_once=at_once, delete=delete)
+
+    def purge(self, *, rate: float = 1000.0, **words: Any) -> QuarantineRecord:
+        return purge(self.request(**words), self.tools, keep_seconds=7 * 86_400, rate=rate)
+
+    def restore(self, run_id: str = "run1", **words: Any) -> QuarantineRecord:
+        return restore(self.request(run_id=run_id, **words), self.tools)
+
+    def request(self, **words: Any) -> QuarantineRequest:
+        return QuarantineRequest(TABLE, self.uuid, self.location, **words)
+
+    def fates(self) -> dict[str, Fate]:
+        return {file.path: file.fate for file in self.store.quarantined(self.uuid)}
+
+    def rows(self) -> dict[str, Quarantined]:
+        return {file.path: file for file in self.store.quarantined(self.uuid)}

@@ -1,0 +1,46 @@
+"""A quarantine in memory, for tests of the operations that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from neve.core.quarantine import Doomed, Fate, Quarantined
+
+
+class ListedQuarantine:
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Quarantined] = {}
+
+    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+        new = 0
+        for file in list(files):  # all of them or none, as the store has it
+            if file.path not in self.rows:
+                self.rows[file.path] = Quarantined(
+                    **file.model_dump(), run_id=run_id, fate=Fate.RECORDED, recorded_ms=now_ms, changed_ms=now_ms
+                )
+                new += 1
+        return new
+
+    def quarantined(
+        self,
+        table_uuid: str,  # noqa: ARG002
+        *,
+        fates: Collection[Fate] | None = None,
+        run_id: str | None = None,
+        changed_before_ms: int | None = None,
+    ) -> Iterator[Quarantined]:
+        for row in list(self.rows.values()):
+            wanted = (fates is None or row.fate in fates) and (run_id is None or row.run_id == run_id)
+            if wanted and (changed_before_ms is None or row.changed_ms < changed_before_ms):
+                yield row
+
+    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:  # noqa: ARG002
+        for path, fate, trash in changes:
+            update = {"fate": fate, "trash_path": trash, "changed_ms": now_ms}
+            self.rows[path] = self.rows[path].model_copy(update=update)
+
+    @property
+    def recorded(self) -> set[str]:
+        return {path for path, row in self.rows.items() if row.fate is Fate.RECORDED}

@@ -1,0 +1,331 @@
+"""The expiry's stages on a table in memory: every way in which a commit can go wrong, and what is written down then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from neve.core.expiry import ExpiryRecord
+from neve.core.marker import PROPERTY, Marker
+from neve.core.model import Ref, RefKind, Snapshot, TableName
+from neve.core.quarantine import Doomed, Fate
+from neve.core.record import RunOutcome
+from neve.core.retention import History, Keep, Rules
+from neve.errors import (
+    BadRequestError,
+    CatalogUnreachableError,
+    CommitIncidentError,
+    CommitUnknownError,
+    LeaseHeldError,
+    StorageError,
+)
+from neve.maintenance.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from tests.flow.fakes import FakeTable, FakeWriter
+from tests.maintenance.quarantining import ListedQuarantine
+
+DAY = 86_400_000
+NOW = 1_000 * DAY
+RULES = Rules(keep_ms=7 * DAY, min_count=1)
+UNKNOWN = CommitUnknownError("Cannot tell whether the commit landed: the line is dead")
+
+
+class Still:
+    def now_ms(self) -> int:
+        return NOW
+
+
+def snapshot(number: int) -> Snapshot:
+    """Each is ten days older than the next, the tenth ten days old."""
+    return Snapshot(
+        snapshot_id=number,
+        parent_id=number - 1 or None,
+        sequence_number=number,
+        timestamp_ms=NOW - (11 - number) * 10 * DAY,
+        operation="append",
+        summary={},
+    )
+
+
+@dataclass
+class Table:
+    """Each snapshot needs a file of its own and one that it shares with the next (implements both ports)."""
+
+    snapshots: dict[int, Snapshot] = field(default_factory=lambda: {i: snapshot(i) for i in range(6, 11)})
+    refs: dict[str, Ref] = field(
+        default_factory=lambda: {
+            "main": Ref(name="main", kind=RefKind.BRANCH, snapshot_id=10),
+            "v1": Ref(name="v1", kind=RefKind.TAG, snapshot_id=7),
+        }
+    )
+    properties: dict[str, str] = field(default_factory=dict)
+    version: int = 1
+    versions: dict[str, set[str]] = field(default_factory=dict)
+    strikes: list[Callable[[], object]] = field(default_factory=list)
+    """Happen before the commits, one before each."""
+    answers: list[str | Exception] = field(default_factory=list)
+    """`lost` and `unsent` leave the caller in the dark; an exception is raised by a look."""
+    used_again: set[str] = field(default_factory=set)
+    commits: int = 0
+
+    def history(self) -> History:
+        if self.answers and isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)  # type: ignore[misc]
+        location = f"v{self.version}"
+        self.versions[location] = self.files()
+        head = self.refs["main"].snapshot_id if "main" in self.refs else None
+        return History(location, dict(self.properties), tuple(self.snapshots.values()), tuple(self.refs.values()), head)
+
+    def files(self) -> set[str]:
+        return {path for number in self.snapshots for path in (f"own-{number}", f"shared-{number}", f"shared-{number + 1}")}
+
+    def expire(
+        self, history: History, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
+    ) -> bool:
+        if self.strikes:
+            self.strikes.pop(0)()
+        answer = self.answers.pop(0) if self.answers else "said"
+        self.commits += 1
+        if answer == "unsent":
+            raise UNKNOWN
+        if history.metadata_location != f"v{self.version}":
+            return False
+        self.snapshots = {number: found for number, found in self.snapshots.items() if number not in snapshots}
+        self.refs = {name: ref for name, ref in self.refs.items() if name not in refs}
+        self.properties |= properties
+        self.version += 1
+        if answer == "lost":
+            raise UNKNOWN
+        return True
+
+    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+        if metadata_location not in self.versions:
+            raise CatalogUnreachableError(f"Cannot read {metadata_location}: it is gone")
+        return (Doomed(path=path, reason="lost") for path in sorted(self.versions[metadata_location] - self.files()))
+
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+        left = Table(snapshots={number: found for number, found in self.snapshots.items() if number not in snapshots})
+        return (Doomed(path=path, reason="lost") for path in sorted(self.files() - left.files()))
+
+    def needed(self, paths: Iterable[str]) -> Iterator[str]:
+        return (path for path in paths if path in self.files() | self.used_again)
+
+    def tag(self, name: str, at: int) -> None:
+        self.refs[name] = Ref(name=name, kind=RefKind.TAG, snapshot_id=at)
+        self.version += 1
+
+    def drop(self, name: str) -> None:
+        del self.refs[name]
+
+
+@dataclass
+class Bench:
+    table: Table = field(default_factory=Table)
+    quarantine: ListedQuarantine = field(default_factory=ListedQuarantine)
+    writer: FakeWriter = field(default_factory=lambda: FakeWriter(FakeTable()))
+    begun: list[tuple[str, str]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def expire(self, rules: Rules = RULES, tools: Mapping[str, Any] | None = None, **asked: Any) -> ExpiryRecord:
+        name = TableName(catalog="c", namespace=("db",), name="t")
+        made = ExpiryTools(
+            writer=self.writer,
+            past=self.table,
+            files=self.table,
+            clock=Still(),
+            sleep=self.waits.append,
+            quarantine=self.quarantine,
+            begun=lambda run_id, location: self.begun.append((run_id, location)),
+        )
+        return expire(ExpiryRequest(name, "u", rules, **asked), replace(made, **(tools or {})))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+GONE = ["own-6", "own-8", "own-9", "shared-6", "shared-9"]
+
+
+def test_what_goes_is_written_down_and_what_any_ref_shares_is_not(bench: Bench) -> None:
+    record = bench.expire()
+    assert (record.outcome, record.expired, record.snapshots_after) == (RunOutcome.DONE, (6, 8, 9), 2)
+    assert (sorted(bench.quarantine.recorded), record.recorded, record.files) == (GONE, 5, {"lost": 5})
+    assert record.kept == {Keep.HEAD: 1, Keep.TAG: 1}
+    assert bench.begun == [(record.run_id, "v1")]
+    assert PROPERTY not in bench.writer.properties()
+
+
+def test_a_second_run_has_nothing_to_do_and_begins_nothing(bench: Bench) -> None:
+    bench.expire()
+    record = bench.expire()
+    assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "every snapshot is kept")
+    assert len(bench.begun) == 1
+
+
+def test_a_dry_run_tells_files_and_touches_nothing(bench: Bench) -> None:
+    record = bench.expire(dry_run=True, tools={"quarantine": None})
+    assert (record.dry_run, record.expired, list(record.listed)) == (True, (6, 8, 9), GONE)
+    assert (bench.table.commits, bench.begun, bench.quarantine.rows) == (0, [], {})
+
+
+def test_metadata_alone_leaves_files_unnamed(bench: Bench) -> None:
+    record = bench.expire(metadata_only=True)
+    assert (record.expired, record.metadata_only, bench.quarantine.rows) == ((6, 8, 9), "as was asked for", {})
+
+
+def test_a_table_without_garbage_collection_is_left_its_files(bench: Bench) -> None:
+    bench.table.properties["gc.enabled"] = "FALSE"
+    record = bench.expire()
+    assert (record.outcome, record.expired, bench.quarantine.rows) == (RunOutcome.DONE, (6, 8, 9), {})
+
+
+def test_a_change_in_between_is_planned_anew(bench: Bench) -> None:
+    bench.table.strikes = [lambda: bench.table.tag("late", 8)]
+    record = bench.expire()
+    assert (record.outcome, record.expired, record.kept) == (RunOutcome.DONE, (6, 9), {Keep.HEAD: 1, Keep.TAG: 2})
+    assert (bench.table.commits, len(bench.waits)) == (2, 1)
+    assert not {path for path in bench.quarantine.recorded if path.endswith("-8")}
+
+
+def test_a_table_that_changes_each_time_is_left_as_it_is(bench: Bench) -> None:
+    bench.table.strikes = [lambda i=i: bench.table.tag(f"late{i}", 8) for i in range(9)]  # type: ignore[misc]
+    record = bench.expire()
+    assert (record.outcome, record.expired) == (RunOutcome.FAILED, ())
+    assert record.reason == "others changed the table at the same moment, each time"
+    assert (bench.table.commits, bench.quarantine.rows) == (5, {})
+
+
+@pytest.mark.parametrize("answers", [["lost"], ["unsent"], ["unsent", "lost"]])
+def test_an_answer_that_is_lost_is_settled_by_looking(bench: Bench, answers: list[str | Exception]) -> None:
+    bench.table.answers = answers
+    record = bench.expire(replace(RULES, limit=2))
+    assert (record.outcome, record.expired, sorted(bench.table.snapshots)) == (RunOutcome.DONE, (6, 8), [7, 9, 10])
+    assert sorted(bench.quarantine.recorded) == ["own-6", "own-8", "shared-6"]
+
+
+def test_what_never_lands_fails_and_names_no_file(bench: Bench) -> None:
+    bench.table.answers = ["unsent"] * 5
+    record = bench.expire()
+    assert (record.outcome, record.expired, record.reason) == (RunOutcome.FAILED, (), str(UNKNOWN))
+    assert bench.quarantine.rows == {}
+
+
+def test_a_catalog_that_is_away_for_a_moment_is_asked_again(bench: Bench) -> None:
+    away = CatalogUnreachableError("Cannot read the table's history: 503")
+    bench.table.strikes = [lambda: bench.table.answers.extend(["unsent", away])]
+    record = bench.expire()
+    assert (record.outcome, record.expired) == (RunOutcome.DONE, (6, 8, 9))
+
+
+def test_files_are_not_named_when_a_ref_went_meanwhile(bench: Bench) -> None:
+    bench.table.strikes = [lambda: bench.table.drop("v1")]
+    record = bench.expire()
+    assert (record.outcome, record.reason) == (
+        RunOutcome.PARTLY_DONE,
+        "v1 went meanwhile, so files are left for orphan removal",
+    )
+    assert (record.expired, bench.quarantine.rows) == ((6, 8, 9), {})
+
+
+def test_a_person_must_look_when_main_is_gone(bench: Bench) -> None:
+    bench.table.strikes = [lambda: bench.table.drop("main")]
+    with pytest.raises(CommitIncidentError, match=r"Cannot stand by the expiry of c\.db\.t: branch main is gone") as raised:
+        bench.expire()
+    assert raised.value.hint == "Set it again: the table was at snapshot 10 in v1. No file was touched."
+    assert bench.quarantine.rows == {}
+
+
+def test_a_run_that_was_killed_before_it_wrote_files_down_is_gone_on_with(bench: Bench) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(_: str) -> Iterator[Doomed]:
+        raise Killed
+
+    before, bench.table.lost_since = bench.table.lost_since, kill  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        bench.expire()
+    assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([7, 10], {})
+    bench.table.lost_since = before  # type: ignore[method-assign]
+    bench.table.snapshots[5] = snapshot(5)  # which the killed run did not know of
+    record = bench.expire(tools={"interrupted": lambda: [location for _, location in bench.begun]})
+    assert (record.outcome, record.expired, record.recorded) == (RunOutcome.DONE, (5,), 7)
+    assert sorted(bench.quarantine.recorded) == sorted([*GONE, "own-5", "shared-5"])
+
+
+def test_versions_that_cannot_be_read_any_more_are_told(bench: Bench) -> None:
+    record = bench.expire(tools={"interrupted": lambda: ["v0"]})
+    assert (record.outcome, sorted(bench.quarantine.recorded)) == (RunOutcome.PARTLY_DONE, GONE)
+    why = "what v0 named could not be found out, and is left for orphan removal: Cannot read v0: it is gone"
+    assert record.reason == why
+
+
+def test_a_version_whose_manifests_went_meanwhile_does_not_stop_every_later_expiry(bench: Bench) -> None:
+    """As when the files of a killed expiry were found as orphans and purged before the next one looked for them."""
+
+    def lost_since(location: str) -> Iterator[Doomed]:
+        if location == "v0":
+            yield Doomed(path="read before the fault", reason="lost")
+            raise StorageError("Cannot find what nothing needs any more: snap-6.avro is not there")
+        yield from known(location)
+
+    known, bench.table.lost_since = bench.table.lost_since, lost_since  # type: ignore[method-assign]
+    record = bench.expire(tools={"interrupted": lambda: ["v0"]})
+    assert (record.outcome, sorted(bench.quarantine.recorded)) == (RunOutcome.PARTLY_DONE, GONE)
+    assert record.files == {"lost": len(GONE)}
+    assert str(record.reason).endswith(
+        "left for orphan removal: Cannot find what nothing needs any more: snap-6.avro is not there"
+    )
+
+
+def test_a_file_in_use_again_is_struck_off(bench: Bench) -> None:
+    bench.table.used_again = {"own-8"}
+    record = bench.expire()
+    assert (record.recorded, record.reason) == (4, "1 file came into use again meanwhile and stay")
+    assert bench.quarantine.rows["own-8"].fate is Fate.NEEDED
+
+
+def test_pinned_snapshots_stay_and_what_comes_after_them(bench: Bench) -> None:
+    record = bench.expire(tools={"pinned": lambda: {8: "run 3f9c was planned from it"}})
+    assert (record.expired, record.kept) == ((6,), {Keep.HEAD: 1, Keep.TAG: 1, Keep.RUN: 2})
+
+
+def test_the_log_of_metadata_is_set_in_the_same_commit(bench: Bench) -> None:
+    record = bench.expire(metadata_keep=20)
+    assert (record.metadata_keep, bench.table.commits) == (20, 1)
+    assert bench.table.properties == {"write.metadata.previous-versions-max": "20"}
+    assert bench.expire(metadata_keep=20).outcome is RunOutcome.NOTHING_TO_DO
+
+
+def test_ids_are_refused_that_are_held_or_not_there(bench: Bench) -> None:
+    with pytest.raises(BadRequestError, match=r"Cannot expire snapshot 7 of c\.db\.t: tag v1"):
+        bench.expire(snapshots=(6, 7))
+    with pytest.raises(BadRequestError, match=r"Cannot expire snapshot 1, 2 of c\.db\.t: there is no such"):
+        bench.expire(snapshots=(1, 6, 2))
+    assert bench.table.commits == 0
+    assert bench.expire(snapshots=(9,)).expired == (9,)
+
+
+def test_a_table_that_another_run_holds_is_left_alone(bench: Bench) -> None:
+    other = Marker(run_id="other", owner="elsewhere:1", until_ms=NOW + DAY)
+    bench.writer.table.properties[PROPERTY] = other.text
+    with pytest.raises(LeaseHeldError, match=r"Cannot take c\.db\.t: run other"):
+        bench.expire()
+    assert bench.table.commits == 0
+
+
+def test_a_run_that_lost_its_lease_commits_nothing_more(bench: Bench) -> None:
+    other = Marker(run_id="other", owner="elsewhere:1", until_ms=NOW + DAY)
+
+    def take_over() -> None:
+        bench.table.tag("late", 8)
+        bench.writer.table.properties[PROPERTY] = other.text
+
+    bench.table.strikes = [take_over]
+    with pytest.raises(LeaseHeldError, match=r"Cannot expire snapshots of c\.db\.t: run other .* has taken the table over"):
+        bench.expire()
+    assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([6, 7, 8, 9, 10], {})

@@ -1,0 +1,170 @@
+"""The upkeep as a whole: steps in their order, judged one after another, and what a failure of one means for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from neve.core.maintain import Judgement, MaintainRecord, Step, StepOutcome
+from neve.core.model import TableName
+from neve.core.record import RunOutcome
+from neve.errors import CatalogUnreachableError, InDoubtError, LeaseHeldError, NeveError, StorageError
+from neve.maintenance.maintain import Ended, MaintainRequest, MaintainTools, Stage, maintain
+
+TABLE = TableName(catalog="local", namespace=("db",), name="events")
+DONE = Ended(RunOutcome.DONE, "it is done", "run1", 2.0)
+
+
+class Ticking:
+    """A clock that is a second later each time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def now_ms(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+class Upkeep:
+    """Steps that end as a test says; all others are not due."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.ends: dict[Step, Callable[[], Ended]] = {}
+        self.judges: dict[Step, Callable[[], Judgement]] = {}
+        self.begun: list[str] = []
+        self.scores = iter([40, 90])
+
+    def due(self, step: Step, end: Ended | NeveError = DONE) -> None:
+        def carry_out() -> Ended:
+            self.calls.append(step)
+            if isinstance(end, NeveError):
+                raise end
+            return end
+
+        self.ends[step] = carry_out
+        self.judges[step] = lambda: Judgement(due=True, why="it hurts")
+
+    def run(self, **asked: Any) -> MaintainRecord:
+        def stage(step: Step) -> Stage:
+            return Stage(
+                self.judges.get(step, lambda: Judgement(due=False, why="all is well")), self.ends.get(step, pytest.fail)
+            )
+
+        tools = MaintainTools(
+            stages={step: stage(step) for step in Step},
+            health=lambda: next(self.scores),
+            clock=Ticking(),
+            begin=self.begun.append,
+        )
+        return maintain(MaintainRequest(TABLE, "u", **asked), tools)
+
+
+@pytest.fixture
+def upkeep() -> Upkeep:
+    return Upkeep()
+
+
+def outcomes(record: MaintainRecord) -> dict[Step, StepOutcome]:
+    return {step.step: step.outcome for step in record.steps if step.outcome is not StepOutcome.NOT_DUE}
+
+
+def test_steps_are_done_in_their_order_whatever_the_order_of_their_stages(upkeep: Upkeep) -> None:
+    for step in reversed(Step):
+        upkeep.due(step)
+    record = upkeep.run()
+    assert upkeep.calls == list(Step)
+    assert record.outcome is RunOutcome.DONE
+    assert {step.outcome for step in record.steps} == {StepOutcome.DONE}
+    assert upkeep.begun == [record.run_id]
+    assert (record.health_before, record.health_after) == (40, 90)
+
+
+def test_nothing_is_begun_and_nobody_looks_where_nothing_is_due(upkeep: Upkeep) -> None:
+    record = upkeep.run()
+    assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "no step is due")
+    assert (upkeep.begun, record.health_before, record.health_after) == ([], None, None)
+    assert {step.why for step in record.steps} == {"all is well"}
+
+
+def test_a_step_judges_what_those_before_it_have_left(upkeep: Upkeep) -> None:
+    upkeep.due(Step.COMPACT)
+    upkeep.judges[Step.MANIFESTS] = lambda: Judgement(due=Step.COMPACT not in upkeep.calls, why="by then")
+    assert outcomes(upkeep.run()) == {Step.COMPACT: StepOutcome.DONE}
+
+
+def test_a_dry_run_tells_and_does_nothing(upkeep: Upkeep) -> None:
+    upkeep.due(Step.EXPIRE)
+    record = upkeep.run(dry_run=True)
+    assert (outcomes(record), upkeep.calls, upkeep.begun) == ({Step.EXPIRE: StepOutcome.DUE}, [], [])
+    assert (record.outcome, record.dry_run) == (RunOutcome.DONE, True)
+
+
+def test_a_step_that_is_left_out_is_not_even_judged(upkeep: Upkeep) -> None:
+    upkeep.judges[Step.ORPHANS] = pytest.fail
+    record = upkeep.run(left_out={Step.ORPHANS: "--skip"})
+    assert outcomes(record) == {Step.ORPHANS: StepOutcome.LEFT_OUT}
+
+
+def test_a_step_that_fails_is_told_and_the_others_are_done(upkeep: Upkeep) -> None:
+    upkeep.due(Step.EXPIRE, StorageError("Cannot read a manifest: it is gone", hint="Look."))
+    upkeep.due(Step.MANIFESTS)
+    record = upkeep.run()
+    assert outcomes(record) == {Step.EXPIRE: StepOutcome.FAILED, Step.MANIFESTS: StepOutcome.DONE}
+    assert record.steps[2].told == "Cannot read a manifest: it is gone Look."
+    assert record.steps[2].seconds > 0
+    assert record.outcome is RunOutcome.PARTLY_DONE
+
+
+@pytest.mark.parametrize("error", [LeaseHeldError("Cannot: held"), CatalogUnreachableError("Cannot: silent")])
+def test_after_a_failure_that_all_would_share_no_step_is_tried(upkeep: Upkeep, error: NeveError) -> None:
+    upkeep.due(Step.EXPIRE, error)
+    upkeep.due(Step.PURGE)
+    record = upkeep.run(left_out={Step.STATS: "--skip"})
+    assert upkeep.calls == [Step.EXPIRE]
+    assert outcomes(record)[Step.PURGE] is StepOutcome.NOT_TRIED
+    assert record.steps[-1].why == f"after expire: {error}"
+    assert record.outcome is RunOutcome.FAILED
+
+
+@pytest.mark.parametrize("rewrite", [Step.RESUME, Step.COMPACT])
+@pytest.mark.parametrize(
+    "end", [StorageError("Cannot write"), Ended(RunOutcome.PARTLY_DONE, "some"), Ended(RunOutcome.FAILED, "none")]
+)
+def test_no_orphan_is_looked_for_while_a_rewrite_has_not_ended_well(
+    upkeep: Upkeep, rewrite: Step, end: Ended | NeveError
+) -> None:
+    upkeep.due(rewrite, end)
+    upkeep.due(Step.ORPHANS)
+    upkeep.due(Step.PURGE)
+    record = upkeep.run()
+    assert upkeep.calls == [rewrite, Step.PURGE]
+    told = next(step for step in record.steps if step.step is Step.ORPHANS)
+    assert told.outcome is StepOutcome.NOT_TRIED
+    assert told.why == f"{rewrite} has not ended well, and its files must not be taken for orphans"
+
+
+def test_doubt_about_orphans_does_not_keep_the_trash_from_being_purged(upkeep: Upkeep) -> None:
+    upkeep.due(Step.ORPHANS, InDoubtError("Cannot tell orphans: another table is there"))
+    upkeep.due(Step.PURGE)
+    assert outcomes(upkeep.run()) == {Step.ORPHANS: StepOutcome.FAILED, Step.PURGE: StepOutcome.DONE}
+
+
+def test_what_cannot_be_judged_is_a_failure_of_that_step(upkeep: Upkeep) -> None:
+    def unreadable() -> Judgement:
+        raise StorageError("Cannot read the manifest list")
+
+    upkeep.judges[Step.MANIFESTS] = unreadable
+    record = upkeep.run()
+    assert outcomes(record) == {Step.MANIFESTS: StepOutcome.FAILED}
+    assert record.outcome is RunOutcome.FAILED
+
+
+def test_a_step_that_looked_and_found_nothing_is_no_change(upkeep: Upkeep) -> None:
+    upkeep.due(Step.TTL, Ended(RunOutcome.NOTHING_TO_DO, "no row is past its time", "run2"))
+    record = upkeep.run()
+    assert outcomes(record) == {Step.TTL: StepOutcome.NOTHING}
+    assert (record.outcome, record.health_after) == (RunOutcome.NOTHING_TO_DO, 40)

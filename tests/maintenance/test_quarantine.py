@@ -1,0 +1,405 @@
+"""Second looks, purges and restores over a storage and a list that fail, or die, at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from neve.core.maintenance import Operation
+from neve.core.quarantine import Fate, QuarantineRecord
+from neve.core.record import RunOutcome
+from neve.errors import BadRequestError, LeaseHeldError, NeveError
+from neve.maintenance import quarantine
+from neve.state import StateStore
+from tests.maintenance.quarantine_fakes import DAY, LOCATION, KilledError, World
+
+TRASH = f"{LOCATION}/.neve-trash/run1/data"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[StateStore]:
+    with StateStore.open("sqlite://") as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(store: StateStore, request: pytest.FixtureRequest) -> World:
+    return World(store, uuid=request.node.name[-60:])
+
+
+def numbers(record: QuarantineRecord) -> tuple[RunOutcome, int, int, int, int]:
+    return record.outcome, record.files, record.needed, record.missing, record.failed
+
+
+def test_files_wait_for_the_grace_time_are_asked_for_again_and_only_then_go(world: World) -> None:
+    a, b, c = world.put("a", "b", "c")
+    assert world.record(a, b, c) == 3
+    world.clock.ms += DAY
+    assert numbers(world.settle()) == (RunOutcome.NOTHING_TO_DO, 0, 0, 0, 0)
+    assert world.reach.asked == 0
+    world.clock.ms += 1
+    world.reach.all = {b}
+    record = world.settle()
+    assert numbers(record) == (RunOutcome.DONE, 2, 1, 0, 0)
+    assert (record.operation, record.size_bytes, record.runs, record.more) == (Operation.SETTLE, 20, ("run1",), False)
+    assert world.files.contents == {f"{TRASH}/a": f"of {a}", f"{TRASH}/c": f"of {c}", b: f"of {b}"}
+    assert world.fates() == {a: Fate.TRASHED, b: Fate.NEEDED, c: Fate.TRASHED}
+    assert world.settle().reason == "no file has been in the quarantine for the grace time and waits"
+
+
+def test_only_an_explicit_word_moves_files_at_once_and_even_then_they_are_asked_for(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.reach.all = {a}
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 1, 1, 0, 0)
+    assert a in world.files.contents
+
+
+def test_a_dry_run_tells_every_step_and_changes_nothing(world: World) -> None:
+    a, b, c = world.put("a", "b", "c")
+    world.record(a, b, c, f"{LOCATION}/data/gone")
+    world.reach.all = {b}
+    before, rows = dict(world.files.contents), world.rows()
+    told = world.settle(at_once=True, dry_run=True)
+    assert [(change.path[-1], change.step.value) for change in told.changes] == [
+        ("e", "missing"),
+        ("a", "move to the trash"),
+        ("c", "move to the trash"),
+        ("b", "stay"),
+    ]
+    assert numbers(told) == numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 2, 1, 1, 0)
+    assert before == {path: f"of {path}" for path in (a, b, c)}
+    assert {row.fate for row in rows.values()} == {Fate.RECORDED}
+
+
+def test_a_dry_run_of_each_operation_takes_no_lease_and_writes_nothing(world: World) -> None:
+    world.record(*world.put("a", "b"))
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    before, rows = dict(world.files.contents), world.rows()
+    world.store.take_lease(world.uuid, run_id="x", owner="elsewhere:1", now_ms=world.clock.ms, until_ms=world.clock.ms + 9)
+    assert [change.step.value for change in world.purge(dry_run=True).changes] == ["purge", "purge"]
+    assert [change.step.value for change in world.restore(dry_run=True).changes] == ["put back", "put back"]
+    assert (world.files.contents, world.rows()) == (before, rows)
+    with pytest.raises(LeaseHeldError, match="run x"):
+        world.purge()
+
+
+def test_a_missing_file_is_told_and_no_failure(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a, gone := f"{LOCATION}/data/gone")
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 1, 0, 1, 0)
+    assert world.fates() == {a: Fate.TRASHED, gone: Fate.PURGED}
+
+
+def test_a_file_that_is_needed_and_nowhere_is_a_failure(world: World) -> None:
+    world.record(gone := f"{LOCATION}/data/gone")
+    world.reach.all = {gone}
+    record = world.settle(at_once=True)
+    assert numbers(record) == (RunOutcome.FAILED, 0, 0, 0, 1)
+    assert record.reason == f"{gone}: needed, and neither in its place nor in the trash"
+    assert world.fates() == {gone: Fate.RECORDED}
+
+
+def test_an_answer_about_a_file_that_was_not_asked_for_moves_nothing(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    world.reach.all = {a}
+    world.reach.answer = lambda needed: {path.replace("s3://", "s3a://") for path in needed}
+    with pytest.raises(NeveError, match=r"^Cannot tell which files are needed: the answer names s3a://lake/db/t/data/a, which"):
+        world.settle(at_once=True)
+    assert world.files.contents == {a: f"of {a}"}
+
+
+def test_what_lies_in_the_trash_is_never_taken_for_an_orphan(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    world.settle(at_once=True)
+    world.record(f"{TRASH}/a", run_id="run2")
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 0, 1, 0, 0)
+    assert world.files.contents == {f"{TRASH}/a": f"of {a}"}
+    assert world.restore("run1").files == 1
+    assert world.files.contents == {a: f"of {a}"}
+
+
+def test_one_file_that_cannot_be_moved_does_not_hold_up_the_others(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.files.broken = {a}
+    record = world.settle(at_once=True)
+    assert numbers(record) == (RunOutcome.PARTLY_DONE, 1, 0, 0, 1)
+    assert record.failures == (f"{a}: 503 Slow Down",)
+    world.files.broken = set()
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 1, 0, 0, 0)
+    assert sorted(world.files.contents) == [f"{TRASH}/a", f"{TRASH}/b"]
+
+
+def test_a_limit_leaves_the_rest_for_the_next_run(world: World) -> None:
+    world.record(*world.put(*"abcde"))
+    first, second = world.settle(at_once=True, limit=3), world.settle(at_once=True, limit=3)
+    assert [(record.files, record.more) for record in (first, second)] == [(3, True), (2, False)]
+
+
+def test_a_second_look_may_be_for_one_run_only(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, run_id="run1")
+    world.record(b, run_id="run2")
+    assert world.settle(at_once=True, run_id="run2").runs == ("run2",)
+    assert world.fates() == {a: Fate.RECORDED, b: Fate.TRASHED}
+
+
+def test_the_table_is_asked_anew_for_each_portion(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "PORTION", 2)
+    world.record(*world.put(*"abcde"))
+    assert world.settle(at_once=True).files == 5
+    assert world.reach.asked == 3
+
+
+@pytest.mark.parametrize("operation", ["settle", "purge"])
+def test_a_table_whose_garbage_is_not_collected_keeps_every_file(world: World, operation: str) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    if operation == "purge":
+        world.settle(at_once=True)
+        world.clock.ms += 8 * DAY
+    before = dict(world.files.contents)
+    world.table.properties["gc.enabled"] = "False"
+    for dry_run in (True, False):
+        record = world.settle(at_once=True, dry_run=dry_run) if operation == "settle" else world.purge(dry_run=dry_run)
+        assert (record.outcome, record.reason, record.changes) == (
+            RunOutcome.NOTHING_TO_DO,
+            "the table property gc.enabled is false, so that no file of the table is removed",
+            (),
+        )
+    assert world.files.contents == before
+
+
+def test_files_are_purged_once_they_were_kept_long_enough(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.settle(at_once=True)
+    world.clock.ms += 7 * DAY
+    assert world.purge().reason == "no file has been in the trash for as long as files are kept there"
+    world.clock.ms += 1
+    record = world.purge()
+    assert numbers(record) == (RunOutcome.DONE, 2, 0, 0, 0)
+    assert (record.size_bytes, world.files.contents) == (20, {})
+    assert world.fates() == {a: Fate.PURGED, b: Fate.PURGED}
+
+
+def test_a_purge_puts_back_what_is_needed_by_now(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    world.reach.all = {a}
+    assert numbers(world.purge()) == (RunOutcome.DONE, 1, 1, 0, 0)
+    assert world.files.contents == {a: f"of {a}"}
+    assert world.fates() == {a: Fate.NEEDED, b: Fate.PURGED}
+
+
+@pytest.mark.parametrize(
+    ("rate", "batches", "slept"),
+    [(2.0, [2, 2, 1], [1.0, 1.0, 0.5]), (0.5, [1] * 5, [2.0] * 5), (1000.0, [5], [0.005]), (2.5, [2, 2, 1], [0.8, 0.8, 0.4])],
+)
+def test_a_purge_keeps_to_its_rate(world: World, rate: float, batches: list[int], slept: list[float]) -> None:
+    world.record(*world.put(*"abcde"))
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    world.purge(rate=rate)
+    assert [len(paths) for paths in world.files.deleted] == batches
+    assert world.slept == pytest.approx(slept, abs=0.002)
+
+
+def test_a_purge_deletes_nothing_outside_of_the_trash_whatever_the_list_says(world: World) -> None:
+    (a, b) = world.put("a", "b")
+    world.record(a)
+    world.store.settle_doomed(world.uuid, [(a, Fate.TRASHED, b)], world.clock.ms)
+    world.clock.ms += 8 * DAY
+    record = world.purge()
+    assert numbers(record) == (RunOutcome.FAILED, 0, 0, 0, 1)
+    assert record.reason == f"{a}: {b} is in no trash"
+    assert world.files.contents == {a: f"of {a}", b: f"of {b}"}
+
+
+def test_a_restore_brings_back_what_was_moved_and_forgets_what_was_recorded(world: World) -> None:
+    a, b, c = world.put("a", "b", "c")
+    world.record(a)
+    world.settle(at_once=True)
+    world.record(b)
+    world.record(c, run_id="run2")
+    assert numbers(world.restore()) == (RunOutcome.DONE, 2, 0, 0, 0)
+    assert world.files.contents == {path: f"of {path}" for path in (a, b, c)}
+    assert world.fates() == {a: Fate.RESTORED, b: Fate.RESTORED, c: Fate.RECORDED}
+    again = world.restore()
+    assert (again.outcome, again.reason) == (RunOutcome.NOTHING_TO_DO, "every file of the run is in its place")
+    assert world.record(a, run_id="run3") == 1  # it begins anew, with the grace time
+    assert world.settle(run_id="run3").outcome is RunOutcome.NOTHING_TO_DO
+
+
+def test_a_restore_overwrites_nothing(world: World) -> None:
+    (a, b) = world.put("a", "b")
+    world.record(a, b)
+    world.settle(at_once=True)
+    world.files.contents[a] = "somebody else's"
+    record = world.restore()
+    assert numbers(record) == (RunOutcome.PARTLY_DONE, 1, 0, 0, 1)
+    assert record.failures == (f"{a}: left in the trash, since another file is in its place",)
+    assert world.files.contents == {a: "somebody else's", f"{TRASH}/a": f"of {a}", b: f"of {b}"}
+
+
+def test_a_file_that_cannot_be_put_back_is_told_once_and_comes_back_later(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.settle(at_once=True)
+    world.files.broken = {f"{TRASH}/a"}
+    record = world.restore()
+    assert numbers(record) == (RunOutcome.PARTLY_DONE, 1, 0, 0, 1)
+    assert record.failures == (f"{a}: 503 Slow Down",)
+    world.files.broken = set()
+    assert numbers(world.restore()) == (RunOutcome.DONE, 1, 0, 0, 0)
+    assert world.files.contents == {path: f"of {path}" for path in (a, b)}
+
+
+def test_a_restore_after_the_purge_is_refused_with_the_reason(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    world.purge()
+    with pytest.raises(BadRequestError, match=r"^Cannot restore run run1: all of its files are purged \(1\)$"):
+        world.restore()
+
+
+def test_a_restore_after_half_a_purge_brings_the_other_half(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    world.settle(at_once=True)
+    world.clock.ms += 8 * DAY
+    world.purge(limit=1)
+    record = world.restore()
+    assert (*numbers(record), record.purged) == (RunOutcome.PARTLY_DONE, 1, 0, 0, 0, 1)
+    assert world.files.contents == {b: f"of {b}"}
+
+
+def test_a_restore_of_files_that_vanished_says_so(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    world.settle(at_once=True)
+    world.files.contents.clear()
+    record = world.restore()
+    assert numbers(record) == (RunOutcome.FAILED, 0, 0, 1, 0)
+    assert record.reason == "1 files are neither in their place nor in the trash"
+
+
+def test_a_run_without_files_cannot_be_restored(world: World) -> None:
+    with pytest.raises(
+        BadRequestError, match=r"^Cannot restore run 0123abcd: it put no file of lake\.db\.t into the quarantine"
+    ):
+        world.restore("0123abcdef")
+
+
+def test_where_the_store_keeps_versions_files_may_be_deleted_and_still_come_back(world: World) -> None:
+    a, b = world.put("a", "b")
+    world.record(a, b)
+    with pytest.raises(BadRequestError, match=r"^Cannot delete files of lake\.db\.t: its storage keeps no older versions"):
+        world.settle(at_once=True, delete=True)
+    world.files.versioned = True
+    assert [change.step.value for change in world.settle(at_once=True, delete=True, dry_run=True).changes] == ["delete"] * 2
+    assert world.settle(at_once=True, delete=True).files == 2
+    assert world.files.contents == {}
+    assert {row.trash_path for row in world.rows().values()} == {a, b}
+    assert world.restore().files == 2
+    assert world.files.contents == {path: f"of {path}" for path in (a, b)}
+
+
+def test_a_purge_leaves_older_versions_to_the_store(world: World) -> None:
+    (a,) = world.put("a")
+    world.files.versioned = True
+    world.record(a)
+    world.settle(at_once=True, delete=True)
+    world.files.deleted.clear()
+    world.clock.ms += 8 * DAY
+    assert world.purge().files == 1
+    assert (world.files.deleted, world.fates()) == ([], {a: Fate.PURGED})
+
+
+def test_a_second_look_that_is_killed_at_any_step_is_finished_by_the_next(store: StateStore) -> None:
+    def fresh(name: str) -> World:
+        world = World(store, uuid=name)
+        world.record(*world.put("a", "b"), f"{LOCATION}/data/gone")
+        world.reach.all = {f"{LOCATION}/data/b"}
+        return world
+
+    (probe := fresh("settle")).settle(at_once=True)
+    assert probe.fuse.steps > 8
+    for last in range(1, probe.fuse.steps + 1):
+        world = fresh(f"settle {last}")
+        world.fuse.last = last
+        with pytest.raises(KilledError):
+            world.settle(at_once=True)
+        world.fuse.last = None
+        world.settle(at_once=True)
+        assert (world.files.contents, world.fates()) == (probe.files.contents, probe.fates())
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_restore_that_is_killed_at_any_step_is_finished_by_the_next(store: StateStore, versioned: bool) -> None:
+    def fresh(name: str) -> World:
+        world = World(store, uuid=f"{name} {versioned}")
+        world.files.versioned = versioned
+        world.record(*world.put("a", "b"))
+        world.settle(at_once=True, delete=versioned)
+        world.fuse.steps = 0
+        return world
+
+    (probe := fresh("restore")).restore()
+    assert probe.files.contents == {f"{LOCATION}/data/{name}": f"of {LOCATION}/data/{name}" for name in "ab"}
+    for last in range(1, probe.fuse.steps + 1):
+        world = fresh(f"restore {last}")
+        world.fuse.last = last
+        with pytest.raises(KilledError):
+            world.restore()
+        world.fuse.last = None
+        world.restore()
+        assert (world.files.contents, world.fates()) == (probe.files.contents, probe.fates())
+
+
+def test_a_deletion_into_versions_that_is_killed_at_any_step_is_finished_by_the_next(store: StateStore) -> None:
+    def fresh(name: str) -> World:
+        world = World(store, uuid=name)
+        world.files.versioned = True
+        world.record(*world.put("a", "b"))
+        return world
+
+    (probe := fresh("delete")).settle(at_once=True, delete=True)
+    for last in range(1, probe.fuse.steps + 1):
+        world = fresh(f"delete {last}")
+        world.fuse.last = last
+        with pytest.raises(KilledError):
+            world.settle(at_once=True, delete=True)
+        world.fuse.last = None
+        world.settle(at_once=True, delete=True)
+        assert (world.files.contents, world.files.versions, world.fates()) == ({}, probe.files.versions, probe.fates())
+
+
+def test_a_purge_that_is_killed_at_any_step_is_finished_by_the_next_and_touches_nothing_else(store: StateStore) -> None:
+    def fresh(name: str) -> World:
+        world = World(store, uuid=name)
+        world.record(*world.put("a", "b", "c"))
+        world.settle(at_once=True, limit=2)
+        world.clock.ms += 8 * DAY
+        world.fuse.steps = 0
+        return world
+
+    (probe := fresh("purge")).purge()
+    for last in range(1, probe.fuse.steps + 1):
+        world = fresh(f"purge {last}")
+        world.fuse.last = last
+        with pytest.raises(KilledError):
+            world.purge()
+        world.fuse.last = None
+        world.purge()
+        assert (world.files.contents, world.fates()) == (probe.files.contents, probe.fates())
+    assert probe.files.contents == {f"{LOCATION}/data/c": f"of {LOCATION}/data/c"}

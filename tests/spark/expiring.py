@@ -1,0 +1,176 @@
+"""A table whose snapshots are expired on real Iceberg, and read back without the code under test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.types import LongType, NestedField
+
+from neve.core.expiry import ExpiryRecord
+from neve.core.retention import History, Rules
+from neve.engines.spark.bridge import TableBridge
+from neve.engines.spark.expiry import SparkPast
+from neve.engines.spark.reachable import SparkReachability
+from neve.maintenance.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from tests.maintenance.quarantining import ListedQuarantine
+from tests.spark.rewriting import Bench
+
+DAY = 86_400_000
+WEEK = Rules(keep_ms=7 * DAY, min_count=1)
+
+
+def rows(ids: Iterable[int]) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def head(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+class Later:
+    """A clock that is some days ahead, so that all snapshots are old."""
+
+    def __init__(self, days: float) -> None:
+        self.days = days
+
+    def now_ms(self) -> int:
+        return int(time.time() * 1000 + self.days * DAY)
+
+
+class StrikingPast(SparkPast):
+    """Before whose first commit something happens, after everything was decided; or whose first answer is lost."""
+
+    strike: Callable[[], object] | None = None
+    loses_answer: Exception | None = None
+
+    def expire(self, history: History, snapshots: Any, *, refs: Any = (), properties: Mapping[str, str]) -> bool:
+        if self.strike is not None:
+            strike, self.strike = self.strike, None
+            strike()
+        done = super().expire(history, snapshots, refs=refs, properties=properties)
+        if self.loses_answer is not None:
+            lost, self.loses_answer = self.loses_answer, None
+            raise lost
+        return done
+
+
+@dataclass
+class Expiring:
+    """A table, and the quarantine that its files go to."""
+
+    bench: Bench
+    days: float = 10
+    quarantine: ListedQuarantine = field(default_factory=ListedQuarantine)
+
+    def sql(self, statement: str) -> Any:
+        return self.bench.sql(statement)
+
+    @classmethod
+    def make(cls, bench: Bench, **properties: str) -> Expiring:
+        """A new table. It is written by pyiceberg, which takes no time."""
+        with closing(bench.catalog()) as catalog:
+            schema = Schema(NestedField(1, "id", LongType(), required=False))
+            catalog.create_table((bench.namespace, bench.name), schema, properties={"format-version": "2"} | properties)
+        return cls(bench)
+
+    def append(self, *ids: int, branch: str = "main") -> None:
+        self.change(lambda table: table.append(rows(ids), branch=branch))
+
+    def overwrite(self, *ids: int) -> None:
+        """All that was there goes."""
+        self.change(lambda table: table.overwrite(rows(ids)))
+
+    def tag(self, name: str, at: int | None = None, **limits: int) -> None:
+        self.change(lambda table: table.manage_snapshots().create_tag(at or head(table), name, **limits).commit())
+
+    def branch(self, name: str, **limits: int) -> None:
+        self.change(lambda table: table.manage_snapshots().create_branch(head(table), name, **limits).commit())
+
+    def add_statistics(self) -> None:
+        """A file that the metadata names as statistics of the current snapshot; nobody looks into it."""
+
+        def add(table: Table) -> None:
+            at, path = head(table), Path(f"{table.location()}/metadata/{head(table)}.stats".removeprefix("file://"))
+            path.write_bytes(b"PFA1")
+            sizes = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 4, "blob-metadata": []}
+            described = StatisticsFile.model_validate({"snapshot-id": at, "statistics-path": str(path), **sizes})
+            with table.update_statistics() as update:
+                update.set_statistics(described)
+
+        self.change(add)
+
+    def change(self, how: Callable[[Table], object]) -> None:
+        with closing(self.bench.catalog()) as catalog:
+            how(catalog.load_table((self.bench.namespace, self.bench.name)))
+
+    def snapshot(self, ref: str = "main") -> int:
+        return self.bench.load().metadata.refs[ref].snapshot_id
+
+    def snapshots(self) -> list[int]:
+        """Oldest first."""
+        return [s.snapshot_id for s in sorted(self.bench.load().metadata.snapshots, key=lambda s: s.timestamp_ms)]
+
+    def expire(
+        self,
+        rules: Rules = WEEK,
+        *,
+        strike: Callable[[], object] | None = None,
+        loses_answer: Exception | None = None,
+        tools: Mapping[str, Any] | None = None,
+        **asked: Any,
+    ) -> ExpiryRecord:
+        state = self.bench.state()
+        bridge = TableBridge(self.bench.spark, state.name)
+        past = StrikingPast(bridge)
+        past.strike, past.loses_answer = strike, loses_answer
+        made = ExpiryTools(
+            writer=bridge,
+            past=past,
+            files=SparkReachability(self.bench.spark, bridge),
+            clock=Later(self.days),
+            sleep=lambda _: None,
+            quarantine=self.quarantine,
+        )
+        return expire(ExpiryRequest(state.name, state.uuid, rules, **asked), replace(made, **(tools or {})))
+
+    def ids_of_refs(self) -> dict[str, list[int]]:
+        """The rows of every ref, as pyiceberg reads them."""
+        table = self.bench.load()
+        return {
+            name: sorted(table.scan(snapshot_id=ref.snapshot_id, selected_fields=("id",)).to_arrow()["id"].to_pylist())
+            for name, ref in table.metadata.refs.items()
+        }
+
+    def remove_recorded(self) -> set[str]:
+        """What nobody does so soon: every file that was written down is removed from the disk."""
+        for path in self.quarantine.recorded:
+            Path(path.removeprefix("file:")).unlink()
+        return self.quarantine.recorded
+
+    def on_disk(self) -> set[str]:
+        """Every file under the table's directory, without checksums that Hadoop puts beside them."""
+        directory = self.bench.warehouse / self.bench.namespace / self.bench.name
+        return {str(path) for path in directory.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
+
+    def named(self) -> set[str]:
+        """Every file that the metadata names, as pyiceberg walks it: all snapshots, manifests and entries."""
+        table, found = self.bench.load(), set[str]()
+        found |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        found |= {file.statistics_path for file in table.metadata.statistics}
+        for snapshot in table.metadata.snapshots:
+            found.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                found.add(manifest.manifest_path)
+                found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)}
+        return {path.removeprefix("file://").removeprefix("file:") for path in found}

@@ -1,0 +1,185 @@
+"""`neve orphans` on the command line and in Python: what is asked for, and how the answer is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import neve as package
+from neve.cli import orphans as module
+from neve.compose import Neve
+from neve.compose import orphans as compose
+from neve.compose.orphans import OrphansAsked
+from neve.core.maintenance import Operation
+from neve.core.orphans import OrphanRecord, Verdict
+from neve.core.quarantine import Doomed
+from neve.core.record import RunOutcome
+from neve.errors import InDoubtError
+from neve.state import StateStore
+from neve.state.rows import Run
+
+RUN_ID = "3f9c5a7e2b1d4c6f8a0e9d7b5c3a1f2e"
+NOW_MS = 1_750_000_000_000
+
+
+def make_orphans(**changes: Any) -> OrphanRecord:
+    """A run that recorded two of three orphans."""
+    values: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "table": "local.db.events",
+        "table_uuid": "u",
+        "operation": Operation.ORPHANS,
+        "outcome": RunOutcome.DONE,
+        "started_ms": NOW_MS,
+        "finished_ms": NOW_MS + 2400,
+        "location": "s3://lake/db/events",
+        "older_than_seconds": 3 * 86400,
+        "listed": 1204,
+        "verdicts": {Verdict.IN_USE: 1190, Verdict.ORPHAN: 3, Verdict.FRESH: 4, Verdict.RUNNING: 2, Verdict.PROTECTED: 5},
+        "orphan_bytes": 3 * 1024**2,
+        "taken": 2,
+        "limited": True,
+    }
+    return OrphanRecord(**values | changes)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What was asked for; every search ends as the test says, without Spark."""
+    found: list[Any] = []
+
+    def arm(answer: OrphanRecord | Exception) -> list[Any]:
+        def orphans(_: Neve, table: str, asked: OrphansAsked, *, progress: Any = None) -> OrphanRecord:  # noqa: ARG001
+            found.append((table, asked))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(Neve, "orphans", orphans)
+        return found
+
+    return arm
+
+
+def test_every_word_is_handed_on(neve: Any, warehouse: Path, asked: Any) -> None:
+    found = asked(make_orphans())
+    words = "--older-than 1h --i-know-that-writers-may-be-running --i-know-that-no-other-table-is-here --dry-run --limit 7"
+    places = "--location s3://lake/x --inventory i.csv --equal-scheme a=b --equal-scheme c=d --equal-authority e=f"
+    result = neve("orphans", "db.floats", *words.split(), *places.split(), "--warehouse", str(warehouse))
+    assert result.exit_code == 0
+    expected = OrphansAsked(
+        older_than="1h",
+        location="s3://lake/x",
+        inventory="i.csv",
+        equal_schemes=["a=b", "c=d"],
+        equal_authorities=["e=f"],
+        limit=7,
+        dry_run=True,
+        writers_may_be_running=True,
+        no_other_table_is_here=True,
+    )
+    assert found == [("db.floats", expected)]
+
+
+def test_a_bare_call_asks_for_the_defaults(neve: Any, warehouse: Path, asked: Any) -> None:
+    found = asked(make_orphans())
+    neve("orphans", "db.floats", "--warehouse", str(warehouse))
+    assert found == [("db.floats", OrphansAsked())]
+    assert module.LIMIT == compose.LIMIT == OrphansAsked().limit
+
+
+def test_a_search_is_told_with_what_to_type_next(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_orphans())
+    result = neve("orphans", "db.floats", "--warehouse", str(warehouse))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "local.db.events",
+        "Recorded 2 orphans in 2.4 s, as many as one run may take; no file was moved",
+        "",
+        "  location            s3://lake/db/events",
+        "  older than          3 days",
+        "  listed              1,204 files",
+        "  in use              1,190",
+        "  orphans             3 (3 MB)",
+        "  too young           4",
+        "  of unfinished runs  2",
+        "  never taken         5",
+        f"  id                  {RUN_ID}",
+        "  started             2025-06-15 15:06:40 UTC",
+        "",
+        "Next",
+        f"  neve quarantine list local.db.events --warehouse {warehouse}",
+    ]
+
+
+def test_a_dry_run_lists_some_files_and_json_all(neve: Any, warehouse: Path, asked: Any) -> None:
+    files = tuple(Doomed(path=f"/t/data/{i:02}", reason="orphan", size_bytes=1) for i in range(22))
+    asked(make_orphans(dry_run=True, files=files, taken=22, limited=False))
+    lines = neve("orphans", "db.floats", "--dry-run", "--warehouse", str(warehouse)).stdout.splitlines()
+    assert lines[1] == "Would record 22 orphans"
+    assert [line for line in lines if "/t/data/" in line] == [f"  {file.path}" for file in files[:20]]
+    assert "  and 2 more; --json lists them all" in lines
+    assert lines[-1] == f"  neve orphans local.db.events --warehouse {warehouse}"
+    told = json.loads(neve("orphans", "db.floats", "--dry-run", "--json", "--warehouse", str(warehouse)).stdout)
+    assert ([file["path"] for file in told["files"]], told["schema_version"]) == ([file.path for file in files], 1)
+    assert (told["verdicts"]["orphan"], told["operation"]) == (3, "orphans")
+
+
+def test_nothing_to_do_is_a_success_with_the_reason(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_orphans(outcome=RunOutcome.NOTHING_TO_DO, reason="every file is accounted for", taken=0))
+    result = neve("orphans", "db.floats", "--warehouse", str(warehouse))
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "Nothing to do: every file is accounted for")
+
+
+def test_warnings_come_before_the_numbers(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_orphans(warnings=("1 file that the table needs is not there, such as /a",)))
+    lines = neve("orphans", "db.floats", "--warehouse", str(warehouse)).stdout.splitlines()
+    assert lines[2].rstrip() == "1 file that the table needs is not there, such as /a"
+
+
+def test_doubt_is_a_failure_with_a_code(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(InDoubtError("Cannot tell orphans in /t: x", hint="y"))
+    result = neve("orphans", "db.floats", "--json", "--warehouse", str(warehouse))
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["code"], error["hint"], error["retryable"]) == (1, "in-doubt", "y", False)
+
+
+@pytest.mark.parametrize("flag", ["--older-than", "--limit"])
+def test_a_word_that_cannot_be_read_is_refused(neve: Any, warehouse: Path, flag: str) -> None:
+    result = neve("orphans", "db.floats", flag, "often", "--warehouse", str(warehouse))
+    assert result.exit_code == 2
+
+
+def test_the_floor_holds_before_anything_is_started(neve: Any, warehouse: Path) -> None:
+    result = neve("orphans", "db.floats", "--older-than", "2 days", "--json", "--warehouse", str(warehouse))
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["code"]) == (2, "bad-request")
+    assert "--i-know-that-writers-may-be-running" in error["hint"]
+
+
+def test_the_floor_holds_for_the_knob_as_well(neve: Any, warehouse: Path) -> None:
+    result = neve("orphans", "db.floats", "--set", "policy.orphan-age=1h", "--warehouse", str(warehouse))
+    assert result.exit_code == 2
+    assert "Cannot take files of 60 min for orphans" in result.stderr
+
+
+def test_a_search_is_among_the_runs(neve: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    with StateStore.open(url) as store:
+        store.start_run(Run(RUN_ID, "u", "local.db.events", "orphans", NOW_MS))
+        store.finish_run(RUN_ID, finished_ms=NOW_MS + 2400, outcome="done", record=make_orphans().model_dump(mode="json"))
+    shown = neve("runs", "show", "3f9c", "--set", f"state.url={url}").stdout.splitlines()
+    assert shown[1] == "Recorded 2 orphans in 2.4 s, as many as one run may take; no file was moved"
+
+
+def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
+    found = asked(make_orphans())
+    assert package.orphans("db.floats", older_than="5 days", dry_run=True, warehouse=warehouse).taken == 2
+    package.table("db.floats", warehouse=warehouse).orphans(limit=3)
+    assert found == [
+        ("db.floats", OrphansAsked(older_than="5 days", dry_run=True)),
+        ("db.floats", OrphansAsked(limit=3)),
+    ]

@@ -1,0 +1,212 @@
+"""`neve quarantine` and `neve restore`: what is asked for, how it is told, and what is listed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import neve as package
+from neve.compose import Neve
+from neve.core.maintenance import Operation
+from neve.core.quarantine import Change, Doomed, Fate, QuarantineRecord, Step
+from neve.core.record import RunOutcome
+from neve.settings import load_settings
+from neve.state import StateStore
+from neve.state.rows import Run
+from tests.render.inspections import NOW_MS
+from tests.render.runs import RUN_ID
+
+
+def make_record(**changes: Any) -> QuarantineRecord:
+    """Two files of 3 MB that went to the trash, one that stayed."""
+    values: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "table": "local.db.events",
+        "table_uuid": "u",
+        "operation": Operation.SETTLE,
+        "outcome": RunOutcome.DONE,
+        "started_ms": NOW_MS,
+        "finished_ms": NOW_MS + 2400,
+        "files": 2,
+        "size_bytes": 3 * 1024**2,
+        "needed": 1,
+        "runs": ("0123456789abcdef",),
+    }
+    return QuarantineRecord(**values | changes)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What was asked for; every operation ends as the test says, without Spark."""
+    found: list[Any] = []
+
+    def arm(record: QuarantineRecord) -> list[Any]:
+        for name in ("settle", "purge", "restore"):
+
+            def answer(_: Neve, what: str, *, progress: Any = None, name: str = name, **words: Any) -> QuarantineRecord:  # noqa: ARG001
+                found.append((name, what, words))
+                return record
+
+            monkeypatch.setattr(Neve, name, answer)
+        return found
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["quarantine", "settle", "db.floats"],
+            ("settle", "db.floats", {"run": None, "limit": 100_000, "at_once": False, "delete": False, "dry_run": False}),
+        ),
+        (
+            ["quarantine", "settle", "db.floats", "--run", "3f", "--now", "--delete", "--dry-run", "--limit", "9"],
+            ("settle", "db.floats", {"run": "3f", "limit": 9, "at_once": True, "delete": True, "dry_run": True}),
+        ),
+        (["quarantine", "purge", "db.floats", "--limit", "5"], ("purge", "db.floats", {"limit": 5, "dry_run": False})),
+        (["restore", "3f9c"], ("restore", "3f9c", {"table": None, "dry_run": False})),
+        (
+            ["restore", "3f9c", "--table", "db.floats", "--dry-run"],
+            ("restore", "3f9c", {"table": "db.floats", "dry_run": True}),
+        ),
+    ],
+)
+def test_each_operation_is_asked_for_with_its_words(neve: Any, warehouse: Path, asked: Any, words: Any, expected: Any) -> None:
+    found = asked(make_record())
+    assert neve(*words, "--warehouse", str(warehouse)).exit_code == 0
+    assert found == [expected]
+
+
+def test_a_second_look_is_told_with_what_to_type_next(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_record(missing=1, failed=1, failures=("/t/x: 503",), outcome=RunOutcome.PARTLY_DONE, more=True))
+    result = neve("quarantine", "settle", "db.floats", "--warehouse", str(warehouse))
+    assert (result.exit_code, result.stderr) == (3, "")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "local.db.events",
+        "Moved 2 files (3 MB) to the trash in 2.4 s",
+        "",
+        "  needed   1, the table needs them: in their place",
+        "  missing  1, neither in their place nor in the trash",
+        "  failed   1, as they were",
+        "           /t/x: 503",
+        "  more     is due; the limit of files was reached",
+        "  of runs  01234567",
+        f"  id       {RUN_ID}",
+        "  started  2025-06-15 15:06:40 UTC",
+        "",
+        "Next",
+        f"  neve quarantine list local.db.events --warehouse {warehouse}",
+    ]
+
+
+def test_a_dry_run_lists_files_and_json_lists_them_all(neve: Any, warehouse: Path, asked: Any) -> None:
+    changes = tuple(Change(path=f"/t/{n:02}", step=Step.TRASH, reason="old") for n in range(22))
+    asked(make_record(dry_run=True, files=22, changes=changes))
+    place = ["--warehouse", str(warehouse)]
+    lines = [line.strip() for line in neve("quarantine", "settle", "db.floats", "--dry-run", *place).stdout.splitlines()]
+    assert lines[1] == "Would move 22 files (3 MB) to the trash"
+    assert [line for line in lines if line.startswith("move")] == [f"move to the trash: /t/{n:02}" for n in range(20)]
+    assert "and 2 files more; --json lists all" in lines
+    assert lines[-1] == f"neve quarantine settle local.db.events --warehouse {warehouse}"
+    told = json.loads(neve("quarantine", "settle", "db.floats", "--dry-run", "--json", *place).stdout)
+    assert (told["schema_version"], len(told["changes"]), told["changes"][21]["path"]) == (1, 22, "/t/21")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "code"),
+    [
+        ({"operation": Operation.PURGE}, "Purged 2 files (3 MB) for good in 2.4 s", 0),
+        ({"operation": Operation.RESTORE}, "Restored 2 files (3 MB) to where they were in 2.4 s", 0),
+        ({"operation": Operation.PURGE, "dry_run": True}, "Would purge 2 files (3 MB) for good", 0),
+        ({"outcome": RunOutcome.NOTHING_TO_DO, "reason": "none waits"}, "Nothing to do: none waits", 0),
+        ({"outcome": RunOutcome.FAILED, "reason": "/x: 503"}, "Failed after 2.4 s: /x: 503", 1),
+    ],
+)
+def test_the_second_line_says_how_it_ended(neve: Any, warehouse: Path, asked: Any, changes: Any, line: str, code: int) -> None:
+    asked(make_record(**changes))
+    result = neve("quarantine", "purge", "db.floats", "--warehouse", str(warehouse))
+    assert (result.stdout.splitlines()[1], result.exit_code) == (line, code)
+
+
+@pytest.fixture
+def filled(warehouse: Path, tmp_path: Path) -> list[str]:
+    """A store with three files of db.floats in the quarantine; gives the options that lead there."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    with Neve.open(load_settings(environ={}), warehouse=str(warehouse), environ={}) as opened:
+        uuid = opened._looking.reader("db.floats").state().uuid
+    with StateStore.open(url) as store:
+        store.start_run(Run("aaaa1111bbbb", uuid, "local.db.floats", "orphans", NOW_MS))
+        store.record_doomed(
+            uuid, "aaaa1111bbbb", [Doomed(path=f"/t/{n}", reason="orphan", size_bytes=1024) for n in "ab"], NOW_MS
+        )
+        store.record_doomed(uuid, "cccc2222", [Doomed(path="/t/c", reason="expired")], NOW_MS + 60_000)
+        store.settle_doomed(uuid, [("/t/a", Fate.TRASHED, "/t/.neve-trash/x")], NOW_MS + 1)
+    return ["--warehouse", str(warehouse), "--set", f"state.url={url}"]
+
+
+def test_the_list_has_a_line_for_each_run_reason_and_fate(neve: Any, filled: list[str]) -> None:
+    lines = [line.rstrip() for line in neve("quarantine", "list", "db.floats", *filled).stdout.splitlines()]
+    assert lines == [
+        "run       recorded (UTC)    fate      files  bytes  why",
+        "aaaa1111  2025-06-15 15:06  recorded      1   1 KB  orphan",
+        "aaaa1111  2025-06-15 15:06  trashed       1   1 KB  orphan",
+        "cccc2222  2025-06-15 15:07  recorded      1    0 B  expired",
+    ]
+    told = json.loads(neve("quarantine", "list", "db.floats", "--json", *filled).stdout)
+    assert [(row["run_id"], row["fate"], row["files"]) for row in told["runs"]] == [
+        ("aaaa1111bbbb", "recorded", 1),
+        ("aaaa1111bbbb", "trashed", 1),
+        ("cccc2222", "recorded", 1),
+    ]
+    assert neve("quarantine", "list", "db.v1", *filled).stdout == "Nothing is in the quarantine.\n"
+
+
+def test_the_list_of_files_is_made_for_pipes(neve: Any, filled: list[str]) -> None:
+    lines = neve("quarantine", "list", "db.floats", "--files", *filled).stdout.splitlines()
+    assert lines == ["recorded  aaaa1111  /t/b", "trashed   aaaa1111  /t/a", "recorded  cccc2222  /t/c"]
+    one = neve("quarantine", "list", "db.floats", "--run", "cccc", "--json", *filled).stdout.splitlines()
+    assert [json.loads(line)["path"] for line in one] == ["/t/c"]
+    wrong = neve("quarantine", "list", "db.floats", "--run", "ffff", *filled)
+    assert wrong.exit_code == 2
+    assert "Cannot choose run 'ffff': no runs with files of db.floats in the quarantine begin so" in wrong.stderr
+
+
+def test_a_restore_of_an_unknown_run_or_of_another_table_is_refused(neve: Any, filled: list[str]) -> None:
+    unknown = neve("restore", "eeee", *filled)
+    assert (unknown.exit_code, "Cannot find run 'eeee'" in unknown.stderr) == (2, True)
+    with StateStore.open(filled[-1].removeprefix("state.url=")) as store:
+        store.start_run(Run("dddd", "another-uuid", "local.db.floats", "orphans", NOW_MS))
+    other = neve("restore", "dddd", *filled)
+    assert other.exit_code == 2
+    assert "Cannot restore run dddd: local.db.floats is another table than it was then" in other.stderr
+
+
+def test_an_operation_is_among_the_runs(neve: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    with StateStore.open(url) as store:
+        store.start_run(Run(RUN_ID, "u", "local.db.events", "quarantine", NOW_MS))
+        record = make_record().model_dump(mode="json")
+        store.finish_run(RUN_ID, finished_ms=NOW_MS + 2400, outcome="done", record=record)
+    place = ["--set", f"state.url={url}"]
+    assert neve("runs", "show", "3f9c", *place).stdout.splitlines()[1] == "Moved 2 files (3 MB) to the trash in 2.4 s"
+    assert neve("runs", *place).exit_code == 0
+
+
+def test_python_says_the_same(warehouse: Path, asked: Any, filled: list[str]) -> None:
+    found = asked(make_record())
+    package.settle("db.floats", at_once=True, limit=5, warehouse=warehouse)
+    package.table("db.floats", warehouse=warehouse).purge(dry_run=True)
+    package.purge("db.floats", limit=3, warehouse=warehouse)
+    package.restore("3f9c", table="db.floats", warehouse=warehouse)
+    assert found == [
+        ("settle", "db.floats", {"run": None, "limit": 5, "at_once": True, "delete": False, "dry_run": False}),
+        ("purge", "db.floats", {"limit": None, "dry_run": True}),
+        ("purge", "db.floats", {"limit": 3, "dry_run": False}),
+        ("restore", "3f9c", {"table": "db.floats", "dry_run": False}),
+    ]
+    with package.connect(warehouse=warehouse, settings={"state.url": filled[-1].removeprefix("state.url=")}) as opened:
+        assert [row.files for row in opened.quarantine("db.floats")] == [1, 1, 1]

@@ -1,0 +1,130 @@
+"""Moving and deleting whole files on a disk: nothing is overwritten, what fails is told by path, empty trash goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from neve.core.quarantine import trash_path
+from neve.errors import BadRequestError, MissingExtraError, StorageError
+from neve.storage_moves import StoredFiles
+from neve.storage_s3 import is_same
+
+
+@pytest.fixture
+def files() -> StoredFiles:
+    return StoredFiles({})
+
+
+def put(directory: Path, name: str, content: str = "content") -> str:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return str(path)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}"])
+@pytest.mark.parametrize("name", ["data/plain", "data/day=2024-02-29/x", "with space", "100%25", "a#b?c", "über"])
+def test_a_file_goes_to_the_trash_and_back_however_it_is_spelled(
+    tmp_path: Path, files: StoredFiles, spelling: str, name: str
+) -> None:
+    path = spelling.format(put(tmp_path, name))
+    trash = trash_path(path, "r1", spelling.format(tmp_path))
+    assert files.sizes([path, trash]) == [7, None]
+    assert files.move([(path, trash)]) == {}
+    assert files.sizes([path, trash]) == [None, 7]
+    assert (tmp_path / ".neve-trash" / "r1" / name).read_text() == "content"
+    assert files.move([(trash, path)]) == {}
+    assert (tmp_path / name).read_text() == "content"
+    assert not (tmp_path / ".neve-trash").exists()
+
+
+def test_a_move_overwrites_nothing_and_the_others_go_on(tmp_path: Path, files: StoredFiles) -> None:
+    a, b = put(tmp_path, "a"), put(tmp_path, "b")
+    taken = put(tmp_path, "taken", "mine")
+    gone = str(tmp_path / "gone")
+    failures = files.move([(a, taken), (gone, f"{gone}2"), (b, f"{b}2")])
+    assert failures == {
+        a: f"Cannot move {a}: there is a file at {taken}",
+        gone: f"Cannot move {gone}: [Errno 2] No such file or directory: '{gone}' -> '{gone}2'",
+    }
+    assert (Path(a).read_text(), Path(taken).read_text(), Path(f"{b}2").read_text()) == ("content", "mine", "content")
+
+
+def test_deleting_what_is_not_there_is_fine_and_empty_trash_goes_with_the_last_file(tmp_path: Path, files: StoredFiles) -> None:
+    kept = put(tmp_path, "data/kept")
+    first, last = put(tmp_path, ".neve-trash/r1/data/a"), put(tmp_path, ".neve-trash/r1/data/deep/b")
+    assert files.delete([first, str(tmp_path / "data" / "gone")]) == {}
+    assert Path(last).exists()
+    assert files.delete([last]) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    assert files.delete([kept]) == {}
+    assert (tmp_path / "data").is_dir()  # a table's own directory stays
+
+
+def test_what_cannot_be_deleted_is_told_by_path(tmp_path: Path, files: StoredFiles) -> None:
+    directory = str(tmp_path / "d")
+    Path(directory).mkdir()
+    (failure,) = files.delete([directory]).items()
+    assert failure[0] == directory
+    assert failure[1].startswith(f"Cannot delete {directory}: ")
+
+
+def test_a_file_in_the_way_of_a_directory_is_no_file(tmp_path: Path, files: StoredFiles) -> None:
+    path = put(tmp_path, "a")
+    assert files.sizes([f"{path}/b", path]) == [None, 7]
+
+
+def test_a_disk_keeps_no_versions(tmp_path: Path, files: StoredFiles) -> None:
+    path = str(tmp_path / "a")
+    assert not files.keeps_versions(path)
+    assert files.undelete([path]) == {path: "a disk keeps no older versions"}
+
+
+def test_other_storage_is_refused(files: StoredFiles) -> None:
+    with pytest.raises(BadRequestError, match=r"^Cannot move files on gs: only those on local disks and on S3") as caught:
+        files.sizes(["gs://b/k"])
+    assert caught.value.hint == "They stay in the quarantine's list, and in their place."
+
+
+def test_a_storage_property_that_would_be_ignored_is_refused() -> None:
+    with pytest.raises(
+        BadRequestError, match=r"^Cannot move files on S3: the storage property s3\.sse\.type is not implemented"
+    ):
+        StoredFiles({"s3.sse.type": "kms"}).keeps_versions("s3://b/k")
+
+
+def test_the_extra_that_brings_boto3_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(MissingExtraError, match=r"^Cannot move files on S3: boto3 is not installed$") as caught:
+        StoredFiles({}).keeps_versions("s3://b/k")
+    assert caught.value.hint == "Install it with: pip install 'neve[aws]'"
+
+
+def test_a_server_that_is_gone_is_worth_a_retry() -> None:
+    gone = {"s3.endpoint": "http://127.0.0.1:9", "s3.region": "us-east-1", "s3.connect-timeout": "1", "s3.request-timeout": "1"}
+    keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
+    with pytest.raises(StorageError, match=r"^Cannot look at s3://b/k: ") as caught:
+        StoredFiles({**gone, **keys}).sizes(["s3://b/k"])
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("original", "copy", "same"),
+    [
+        ({"ETag": '"a"'}, {"ETag": '"a"'}, True),
+        ({"ETag": '"a"'}, {"ETag": '"b"'}, False),
+        ({"ETag": '"a"', "ContentLength": 6}, {"ETag": '"a"'}, False),
+        ({"ETag": '"a-2"'}, {"ETag": '"b"'}, True),
+        ({"ETag": '"a"'}, {"ETag": '"b-2"'}, True),
+        ({"ETag": '"a-2"', "ContentLength": 6}, {"ETag": '"b"'}, False),
+        ({"ETag": '"a"', "ServerSideEncryption": "AES256"}, {"ETag": '"b"', "ServerSideEncryption": "AES256"}, False),
+        ({"ETag": '"a"', "ServerSideEncryption": "aws:kms"}, {"ETag": '"b"', "ServerSideEncryption": "aws:kms"}, True),
+    ],
+)
+def test_a_copy_is_compared_by_size_and_by_etags_that_are_hashes(
+    original: dict[str, object], copy: dict[str, object], same: bool
+) -> None:
+    assert is_same({"ContentLength": 5, **original}, {"ContentLength": 5, **copy}) is same
