@@ -55,10 +55,14 @@ class S3:
             launch.remember(_socket(flag, port))
         command = [str(_binary()), "server", f"-dir={launch.data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
         command += [f"-{flag}={port}" for flag, port in zip(flags, others, strict=True)]
-        command += [f"-s3.port={s3}", f"-s3.config={config}", "-volume.max=0", "-master.volumeSizeLimitMB=64"]
+        command += [f"-s3.port={s3}", f"-s3.config={config}", "-master.volumeSizeLimitMB=64"]
+        # A volume is a file that grows, so their number need not follow the disk: left to itself the server counts how many
+        # full ones fit, gives seven to each bucket, and refuses every write once that runs out or the disk is full to 99 %.
+        command += ["-volume.max=10000", "-volume.minFreeSpace=64MiB"]
         # Its other faces off, and no ten seconds of farewell to a cluster that is only itself.
         command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=0"]
-        launch.spawn([*command, "-master.telemetry=false"], env={"TMPDIR": str(launch.data)})
+        environment = {"TMPDIR": str(launch.data), "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+        launch.spawn([*command, "-master.telemetry=false"], env=environment)
         return S3Endpoint(f"http://127.0.0.1:{s3}", _ACCESS_KEY, _SECRET_KEY, _BUCKET)
 
     def check(self, endpoint: S3Endpoint) -> None:
