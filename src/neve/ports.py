@@ -13,7 +13,7 @@ from neve.core.lease import Lease
 from neve.core.live import Ancestor, DataFile, LiveFile
 from neve.core.manifest_plan import ManifestPlan, WrittenManifests
 from neve.core.model import MAIN, Manifest, StatisticsFile, TableName, TableState
-from neve.core.orphans import Judged, Origin, Rules
+from neve.core.orphans import Judged, Rules
 from neve.core.positions import Longs
 from neve.core.quarantine import Doomed, Fate, Quarantined
 from neve.core.queries import Planned
@@ -431,8 +431,15 @@ class OrphanSearch(Protocol):
         """What the files are, by the rules and by the table's metadata as it is loaded now."""
         ...
 
-    def origins(self, metadata_files: Iterable[str]) -> Mapping[str, Origin]:
-        """Whose metadata files these are, except for those that are gone. Raises InDoubtError where one does not tell."""
+    def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
+        """Table uuids of metadata files, except for those that are gone. Raises InDoubtError where one does not tell."""
+        ...
+
+    def hold(self, metadata_files: Iterable[str]) -> Judged:
+        """What the files are if snapshots are needed too that only these versions of the table have, and that can be read.
+
+        Raises InDoubtError if there are many.
+        """
         ...
 
     def orphans(self) -> Iterator[Doomed]:

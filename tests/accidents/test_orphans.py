@@ -22,12 +22,12 @@ from neve.engines.spark.reachable import _Iceberg
 from neve.maintenance.remove_orphans import _Search
 from neve.state import StateStore
 from neve.storage_s3 import S3Files
-from tests.accidents.sites import Make, Site, assert_there, iceberg, listed, said, write_inventory
+from tests.accidents.sites import Make, Site, assert_there, iceberg, listed, rows, said, write_inventory
 from tests.accidents.unguarded import accident, answering, without
 from tests.accidents.whole import assert_whole
 
 NEIGHBOURS = without(_Search.carry_out, "self._look_around()", "pass")
-UUIDS = answering(SparkOrphanSearch.origins, "{}")
+UUIDS = answering(SparkOrphanSearch.owners, "{}")
 
 
 @accident(
@@ -59,6 +59,25 @@ def test_a_table_of_another_catalog_is_at_the_same_location(site: Site, sites: M
         catalog.drop_table(("accidents", other.bench.name))
     site.search()
     assert_whole(elsewhere, {"main": range(30)})
+
+
+@accident(
+    "A table was in two catalogs, and the orphan job of one deleted what was committed in the other",
+    evidence="iceberg #5718, where the other is a branch",
+    guard="what versions of the table can read that are not in its history is held for them",
+    without=[without(_Search.carry_out, "self._hold(judged)", "judged")],
+    sees="lost files",
+)
+def test_a_table_is_in_two_catalogs(site: Site) -> None:
+    name = site.bench.name
+    with closing(site.bench.catalog()) as catalog:
+        elsewhere = catalog.register_table(("accidents", f"{name}_b"), site.load().metadata_location)
+        elsewhere.append(rows(range(50, 55)))
+        catalog.drop_table(("accidents", f"{name}_b"))
+    site.append(60, 61)
+    site.age()
+    site.search()
+    assert_whole(elsewhere, {"main": [*range(30), *range(50, 55)]})
 
 
 @accident(

@@ -10,7 +10,7 @@ import pytest
 
 from neve.core.marker import PROPERTY, Marker
 from neve.core.model import TableName
-from neve.core.orphans import Judged, Neighbour, Origin, OrphanRecord, Rules, Verdict
+from neve.core.orphans import Judged, Neighbour, OrphanRecord, Rules, Verdict
 from neve.core.quarantine import Doomed
 from neve.core.record import RunOutcome
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
@@ -35,7 +35,7 @@ class Stage:
 
     judged: Judged = field(default_factory=lambda: Judged(files={Verdict.ORPHAN: 5, Verdict.IN_USE: 9}, listed=14))
     files: Sequence[Doomed] = FILES
-    metadata: Mapping[str, Origin] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
     quarantine: Listed = field(default_factory=Listed)
     table: FakeTable = field(default_factory=FakeTable)
@@ -56,8 +56,14 @@ class Stage:
         self.step("judge")
         return self.judged
 
-    def origins(self, metadata_files: Iterable[str]) -> Mapping[str, Origin]:
+    def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
         return {path: self.metadata[path] for path in metadata_files}
+
+    def hold(self, metadata_files: Iterable[str]) -> Judged:
+        self.step("hold")
+        held = {Verdict.ORPHAN: 3, Verdict.HELD: 2}
+        self.files = self.files[:3]
+        return self.judged.model_copy(update={"files": held, "holders": tuple(metadata_files)})
 
     def orphans(self) -> Iterator[Doomed]:
         yield from self.files
@@ -143,7 +149,7 @@ def test_a_kill_anywhere_leaves_what_the_next_run_finishes(dies_at: int, monkeyp
         (
             {
                 "judged": Judged(files={}, strange=("/wh/t/metadata/1",)),
-                "metadata": {"/wh/t/metadata/1": Origin(uuid="u", updated_ms=0)},
+                "metadata": {"/wh/t/metadata/1": "u"},
             },
             r"another table \(u\)$",
         ),
@@ -168,19 +174,21 @@ def test_somebody_may_vouch_for_a_table_that_cannot_be_loaded_but_not_for_one_th
         Stage(neighbours=[unknown, here]).run(is_alone=True)
 
 
-def test_old_metadata_files_of_the_table_itself_are_no_doubt() -> None:
-    judged = Judged(files={Verdict.ORPHAN: 5}, strange=("/m",), history_ms=50)
-    assert Stage(judged=judged, metadata={"/m": Origin(uuid=UUID.upper(), updated_ms=50)}).run().taken == 5
-
-
-def test_a_version_that_the_table_s_history_does_not_have_is_doubtful_unless_somebody_vouches() -> None:
-    judged = Judged(files={Verdict.ORPHAN: 5}, strange=("/m",), history_ms=50)
-    stage = Stage(judged=judged, metadata={"/m": Origin(uuid=UUID, updated_ms=51)})
-    with pytest.raises(InDoubtError, match=r"/m is a version of the table that is not in its history$"):
-        stage.run()
+def test_what_versions_need_that_are_not_in_the_history_is_held_unless_somebody_vouches() -> None:
+    judged = Judged(files={Verdict.ORPHAN: 5}, strange=("/m", "/n"))
+    stage = Stage(judged=judged, metadata={"/m": UUID.upper(), "/n": UUID})
     assert stage.run(is_alone=True).taken == 5
-    just_now = {"/m": Origin(uuid=UUID, updated_ms=NOW - 60_000)}
-    assert Stage(judged=judged, metadata=just_now).run().taken == 5  # somebody is about to commit it
+    assert "hold" not in stage.steps
+    stage.quarantine.files.clear()
+    record = stage.run()
+    assert (record.taken, record.orphans, record.verdicts[Verdict.HELD]) == (3, 3, 2)
+    (warning,) = record.warnings
+    assert warning.startswith("2 files kept for 2 versions of the table not in its history, such as /m: of a second catalog, ")
+
+
+def test_nothing_is_held_where_there_is_nothing_to_take() -> None:
+    stage = Stage(judged=Judged(files={Verdict.STRANGE: 1}, strange=("/m",)), files=(), metadata={"/m": UUID})
+    assert (stage.run().taken, "hold" in stage.steps) == (0, False)
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE"])

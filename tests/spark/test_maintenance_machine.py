@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ from neve.core.maintenance import MaintenanceRecord
 from neve.core.plan_words import Tier
 from neve.core.quarantine import Fate, Quarantined, is_trash
 from neve.core.record import RunOutcome
-from neve.errors import BadRequestError, InDoubtError, LeaseHeldError, NeveError
+from neve.errors import BadRequestError, LeaseHeldError, NeveError
 from neve.flow.plan import Request
 from neve.state import StateStore
 from tests.spark.fuses import CALLS, Fuse
@@ -238,22 +238,13 @@ class Upkeep(Writers):
         before = self._quarantine()
         cutoff = self.table.clock.now_ms() - ORPHAN_AGE_MS
         asked = OrphansAsked(limit=limit)
-        record = self._carry_out("orphans", lambda neve: self._searched(neve, asked), trouble)
+        record = self._carry_out("orphans", lambda neve: neve.orphans(self.table.name, asked), trouble)
         for path, row in self._quarantine().items():
             if path not in before or before[path].run_id != row.run_id:
                 assert row.reason.startswith("orphan")
                 assert self.seen[path][0][1] // 1_000_000 < cutoff, f"{path} is too young for an orphan"
                 assert path not in self.table.named() or FUSE.where not in BEFORE_THE_LOOK, f"{path} was listed, then committed"
         self._check_recorded(record)
-
-    def _searched(self, neve: Neve, asked: OrphansAsked) -> MaintenanceRecord:
-        """As the hint says where a commit that others overtook has left its version of the metadata behind."""
-        try:
-            return neve.orphans(self.table.name, asked)
-        except InDoubtError as error:
-            if "is a version of the table that is not in its history" not in str(error):
-                raise
-            return neve.orphans(self.table.name, replace(asked, no_other_table_is_here=True))
 
     def _check_recorded(self, record: MaintenanceRecord | None) -> None:
         """What an operation to which nobody came in between wrote down is needed by nothing."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from neve.compose import Neve
 from neve.core.journal import JournaledGroup, JournaledRun
@@ -21,6 +22,7 @@ from neve.core.locations import Spellings, home_of
 from neve.core.marker import PROPERTY, Marker
 from neve.core.orphans import Rules, Verdict
 from neve.core.record import RunOutcome
+from neve.engines.spark import versions
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.judging import is_inside, located, verdicts
 from neve.engines.spark.orphans import SparkOrphanSearch
@@ -40,19 +42,12 @@ NUMBERS = count(1)
 Make = Callable[..., Yard]
 
 
-class Later:
-    """The clock of an hour from now, so that what a test has just committed is no commit that goes on."""
-
-    def now_ms(self) -> int:
-        return int((time.time() + 3600) * 1000)
-
-
 @pytest.fixture(scope="module")
 def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neve]:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS local.orphans")
     state = tmp_path_factory.mktemp("state") / "state.db"
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
-    with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=Later()) as opened:
+    with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
         vars(opened._place)["spark"] = spark
         yield opened
 
@@ -306,8 +301,8 @@ def test_old_metadata_files_of_the_table_itself_are_neither_orphans_nor_a_reason
     assert (record.files, record.verdicts[Verdict.STRANGE]) == ((), 2)
 
 
-def test_a_table_that_lives_on_in_another_catalog_stops_it(yard: Yard) -> None:
-    """Registered elsewhere, committed to there: its files are here, and this catalog does not know them."""
+def twin_of(yard: Yard) -> Table:
+    """The table as a second catalog has it, which has committed to it: ids 50 to 54 besides, in files that only it knows."""
     with closing(yard.bench.catalog()) as catalog:
         catalog.register_table(("orphans", f"{yard.bench.name}_b"), yard.load().metadata_location)
     bench = Bench(yard.bench.spark, yard.bench.warehouse, "orphans", f"{yard.bench.name}_b")
@@ -315,12 +310,72 @@ def test_a_table_that_lives_on_in_another_catalog_stops_it(yard: Yard) -> None:
     twin.append(50, 55)
     table = twin.load()
     drop(twin.bench, twin.bench.name)
+    return table
+
+
+@pytest.mark.parametrize("log", [100, 1])
+def test_a_table_that_lives_on_in_another_catalog_keeps_its_files_however_long_ago_that_was(make: Make, log: int) -> None:
+    """Registered elsewhere, committed to there: its files are here, and this catalog does not know them."""
+    yard = make({"write.metadata.previous-versions-max": str(log)})
+    yard.append(0, 30)
+    table = twin_of(yard)
+    for start in range(60, 64):
+        yard.append(start, start + 1)
+    lost = yard.plant("data/lost.parquet")
+    yard.age()
+    record = yard.run()
+    assert (list(yard.quarantine.files), record.verdicts[Verdict.HELD]) == ([lost], 3)
+    (warning,) = record.warnings
+    place = table.metadata_location.removeprefix("file://")
+    assert warning.startswith(
+        f"3 files kept for 1 version of the table not in its history, such as {place}: of a second catalog"
+    )
+    yard.sweep()
+    assert len(table.scan().to_arrow()) == 35
+    assert len(yard.found(no_other_table_is_here=True)) == 3
+
+
+def test_a_version_that_can_be_read_no_more_keeps_nothing(yard: Yard) -> None:
+    """As of a lost commit, whose parents are expired."""
+    table = twin_of(yard)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
     yard.append(60, 61)
     yard.age()
-    with pytest.raises(InDoubtError, match=r"metadata\.json is a version of the table that is not in its history$"):
+    assert yard.found() == []
+    (manifest,) = (found for found in snapshot.manifests(table.io) if found.added_snapshot_id == snapshot.snapshot_id)
+    Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    data, manifest_list = yard.found()
+    assert (data.startswith("data/"), manifest_list.startswith("metadata/snap-")) == (True, True)
+
+
+def test_many_versions_that_are_not_in_the_history_stop_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin_of(yard)
+    yard.append(60, 61)
+    yard.age()
+    monkeypatch.setattr(versions, "_MOST_BESIDE", 0)
+    with pytest.raises(InDoubtError, match=r"metadata\.json are not in its history, and have over 0 snapshots of their own$"):
         yard.run()
-    assert (yard.quarantine.files, len(table.scan().to_arrow())) == ({}, 35)
-    assert len(yard.found(no_other_table_is_here=True)) == 3
+    assert yard.quarantine.files == {}
+
+
+def test_versions_that_left_the_log_keep_nothing_as_long_as_the_table_s_own_history_leads_to_them(make: Make) -> None:
+    """Snapshots that were expired without their files are for the search to find."""
+    yard = make({"write.metadata.previous-versions-max": "1"})
+    for start in range(4):
+        yard.append(start, start + 1, snapshot_properties={})
+    with closing(yard.bench.catalog()) as catalog:
+        table = catalog.load_table(("orphans", yard.bench.name))
+        table.delete()
+        ids = [snapshot.snapshot_id for snapshot in table.snapshots()[:-1]]
+        table.maintenance.expire_snapshots().by_ids(ids).commit()
+    yard.age()
+    found = yard.found()
+    assert len([path for path in found if path.startswith("data/")]) == 4
+    sorted((yard.home / "metadata").glob("*.json"))[4].unlink()  # through which the older ones could be found
+    record = yard.run(dry_run=True)
+    assert record.verdicts[Verdict.HELD] > 4
+    assert len(yard.found(no_other_table_is_here=True)) == len(found)
 
 
 def test_a_metadata_file_that_cannot_be_read_stops_it(yard: Yard) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from urllib.parse import quote_plus
 
@@ -40,6 +40,7 @@ class Verdict(StrEnum):
     METADATA = "metadata"  # a table's metadata file: never an orphan, and it tells of tables
     OTHER_FORMAT = "other-format"  # a table of another kind is here
     ORPHAN = "orphan"
+    HELD = "held"  # an orphan, but for a version that is not in the table's history
     IN_USE = "in-use"
     CONFLICT = "conflict"  # named by the table's metadata, but in another store
     STRANGE = "strange"  # a metadata file that is not among the table's own
@@ -141,37 +142,34 @@ def chosen_root(asked: str | None, state: TableState, spellings: Spellings) -> s
     )
 
 
-class Origin(Frozen):
-    """What a metadata file says of itself: whose it is, and when it was current."""
-
-    uuid: str
-    updated_ms: int
-
-
 class Judged(Frozen):
     """What became of a listing: files by verdict, and those that need a closer look."""
 
     files: dict[Verdict, int]
     listed: int = 0
     orphan_bytes: int = 0
-    history_ms: int = 0
-    """When the oldest version was current that the table's metadata still names."""
     strange: tuple[str, ...] = ()
+    """Metadata files that are not in the table's history."""
     other_formats: tuple[str, ...] = ()
     conflicts: tuple[tuple[str, str], ...] = ()
     """Some, each as it is listed and as the table spells it."""
     lost: tuple[str, ...] = ()
     """Some that the table needs and that are not there, looked for one by one."""
+    holders: tuple[str, ...] = ()
+    """Those of the strange ones that can read what nobody else needs."""
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the table, by what is not there."""
-        if not self.lost:
-            return ()
-        number = len(self.lost)
-        least = "at least " if self.count(Verdict.MISSING) > number else ""
-        verb = "is" if number == 1 else "are"
-        return (f"{least}{counted(number, 'file')} that the table needs {verb} not there, such as {self.lost[0]}",)
+    def warnings(self) -> Iterator[str]:
+        """What is wrong with the table, by what is not there, and what is kept for the unlikely case."""
+        if number := len(self.lost):
+            least = "at least " if self.count(Verdict.MISSING) > number else ""
+            verb = "is" if number == 1 else "are"
+            yield f"{least}{counted(number, 'file')} that the table needs {verb} not there, such as {self.lost[0]}"
+        if held := self.count(Verdict.HELD):
+            yield (
+                f"{counted(held, 'file')} kept for {counted(len(self.holders), 'version')} of the table not in its history, "
+                f"such as {self.holders[0]}: of a second catalog, of one that was set back, or of a lost commit"
+            )
 
     def count(self, verdict: Verdict) -> int:
         """Files of this kind."""

@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 GC_ENABLED = "gc.enabled"
 _BATCH = 1_000
-_COMMITTING_MS = 600_000
-"""A metadata file as young as this may be of a commit that goes on."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class _Search:
         self._progress("compare")
         judged = tools.search.judge()
         self._refuse_doubt(judged)
+        judged = self._hold(judged)
         log.info("%s: run %s compared %s files at %s", request.table, self.run_id, judged.listed, request.root)
         return self._take(judged)
 
@@ -143,19 +142,22 @@ class _Search:
         if judged.objection is not None:
             reason, hint = judged.objection
             raise InDoubtError(f"Cannot tell orphans in {request.root}: {reason}", hint=hint)
-        for path, origin in self.tools.search.origins(judged.strange).items():
-            if origin.uuid.lower() != request.table_uuid.lower():
+
+    def _hold(self, judged: Judged) -> Judged:
+        """Keeps what versions need that the catalog does not know, as long as nobody vouches that these are no table."""
+        request, search = self.request, self.tools.search
+        owners = search.owners(judged.strange)
+        for path, uuid in owners.items():
+            if uuid.lower() != request.table_uuid.lower():
                 raise InDoubtError(
-                    f"Cannot tell orphans in {request.root}: {path} is metadata of another table ({origin.uuid})",
+                    f"Cannot tell orphans in {request.root}: {path} is metadata of another table ({uuid})",
                     hint="Files of that table are here too. Give each table a location of its own; if it was dropped, "
                     "remove its files first.",
                 )
-            if judged.history_ms < origin.updated_ms < self.started_ms - _COMMITTING_MS and not request.is_alone:
-                raise InDoubtError(
-                    f"Cannot tell orphans in {request.root}: {path} is a version of the table that is not in its history",
-                    hint="The table may be registered in a second catalog, or its catalog was set back. If it is only what a "
-                    "failed commit left, add --i-know-that-no-other-table-is-here.",
-                )
+        if not owners or request.is_alone or not judged.count(Verdict.ORPHAN):
+            return judged
+        self._progress("versions")
+        return search.hold(owners)
 
     def _take(self, judged: Judged) -> OrphanRecord:
         request, quarantine, now_ms = self.request, self.tools.quarantine, self.tools.clock.now_ms()

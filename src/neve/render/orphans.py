@@ -20,6 +20,7 @@ FILES_SHOWN = 20
 _NUMBERS = (
     ("in use", Verdict.IN_USE),
     ("orphans", Verdict.ORPHAN),
+    ("held", Verdict.HELD),
     ("too young", Verdict.FRESH),
     ("of unfinished runs", Verdict.RUNNING),
     ("never taken", Verdict.PROTECTED),

@@ -70,6 +70,12 @@ def without(
     return builder.build()
 
 
+def snapshot_ids(bridge: TableBridge, metadata: Any) -> set[int]:
+    """Of all snapshots, in one call."""
+    text = java_class(bridge.jvm, "TableMetadataParser").toJson(metadata)
+    return {int(found["snapshot-id"]) for found in json.loads(text).get("snapshots") or ()}
+
+
 def long_set(jvm: Any, ids: Collection[int]) -> Any:
     """A Java set of long integers in one call; by itself Py4J makes small ones short."""
     parsing = java_class(jvm, "util.JsonUtil")

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from neve.core.locations import home_of
-from neve.core.orphans import Judged, Origin, Rules, Verdict
+from neve.core.orphans import Judged, Rules, Verdict
 from neve.core.quarantine import Doomed
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.judging import located
 from neve.engines.spark.listing import OLDEST_MS, list_files, read_inventory, with_hash
-from neve.engines.spark.reachable import known_files
-from neve.engines.spark.shipping import reason_of
+from neve.engines.spark.reachable import content_of, known_files
+from neve.engines.spark.versions import Versions
 from neve.errors import BadRequestError, InDoubtError
 
 if TYPE_CHECKING:
@@ -48,8 +49,11 @@ class SparkOrphanSearch:
 
     def __init__(self, spark: SparkSession, bridge: TableBridge, storage: Callable[[], Mapping[str, str]]) -> None:
         self._spark, self._bridge, self._storage = spark, bridge, storage
+        self._versions = Versions(bridge)
         self._rules: Any = None
         self._listed: Any = None
+        self._known = 0
+        self._judged = Judged(files={})
         self._rest: Any = None
         self._inventory: str | None = None
         self._usual = ""
@@ -89,32 +93,45 @@ class SparkOrphanSearch:
     def _told(self, judged: DataFrame) -> Judged:
         in_use = f"verdict = '{Verdict.IN_USE}'"
         parts = judged.groupBy(*_aggregates(f"{in_use} AS in_use")).agg(*_aggregates("count(1)", "min(modified_ms)")).collect()
-        known = sum(number for is_known, number, _ in parts if is_known)
-        rest = judged.where(f"NOT {in_use}")
-        if sum(number for is_known, number, _ in parts if not is_known) <= _FEW:
-            rest = rest.coalesce(1)  # no more is to be dealt out
-        self._rest = _newest(rest).localCheckpoint()
-        counts = self._rest.groupBy("verdict").agg(*_aggregates("count(1) AS files", "sum(size_bytes) AS bytes")).collect()
-        files = {Verdict(row.verdict): row.files for row in counts} | ({Verdict.IN_USE: known} if known else {})
         if self._inventory is not None and any(oldest is not None and oldest < OLDEST_MS for _, _, oldest in parts):
             hint = "Write timestamps, or milliseconds since 1970."
             reason = "it has files from before the year 2000"
             raise BadRequestError(f"Cannot use the inventory {self._inventory}: {reason}", hint=hint)
-        if files.get(Verdict.STRANGE, 0) > _MOST_STRANGE:
-            raise InDoubtError(
-                f"Cannot tell whose files these are: over {_MOST_STRANGE:,} metadata files are not the table's",
-                hint="Remove old metadata files first, or look at a part of the table with --location.",
-            )
-        return Judged(
+        self._known = sum(number for is_known, number, _ in parts if is_known)
+        rest = judged.where(f"NOT {in_use}")
+        if sum(number for is_known, number, _ in parts if not is_known) <= _FEW:
+            rest = rest.coalesce(1)  # no more is to be dealt out
+        self._rest = _newest(rest).localCheckpoint()
+        files, orphan_bytes = self._counts()
+        self._judged = Judged(
             files=files,
             listed=sum(files.values()) - files.get(Verdict.MISSING, 0),
-            orphan_bytes=sum(row.bytes or 0 for row in counts if row.verdict == Verdict.ORPHAN),
-            history_ms=self._history_ms(),
-            strange=tuple(row.path for row in self._some(files, Verdict.STRANGE, _MOST_STRANGE)),
+            orphan_bytes=orphan_bytes,
+            strange=tuple(self._strange()) if files.get(Verdict.STRANGE) else (),
             other_formats=tuple(row.path for row in self._some(files, Verdict.OTHER_FORMAT)),
             conflicts=tuple((row.path, spelled) for row, spelled in self._spelled(self._some(files, Verdict.CONFLICT))),
             lost=tuple(self._absent(self._some(files, Verdict.MISSING, _MOST_LOOKED_FOR))),
         )
+        return self._judged
+
+    def _counts(self) -> tuple[dict[Verdict, int], int]:
+        """Files by verdict, and how large the orphans are."""
+        counts = self._rest.groupBy("verdict").agg(*_aggregates("count(1) AS files", "sum(size_bytes) AS bytes")).collect()
+        files = {Verdict(row.verdict): int(row.files) for row in counts}
+        orphan_bytes = sum(row.bytes or 0 for row in counts if row.verdict == Verdict.ORPHAN)
+        return files | ({Verdict.IN_USE: self._known} if self._known else {}), orphan_bytes
+
+    def _strange(self) -> list[str]:
+        """Metadata files that were never the table's, as far back as its history can be followed."""
+        own = {self._rules.spellings.parse(path).key for path in self._versions.history()}
+        listed = (row.path for row in self._of(Verdict.STRANGE).toLocalIterator())
+        strange = list(islice((path for path in listed if self._rules.spellings.parse(path).key not in own), _MOST_STRANGE + 1))
+        if len(strange) > _MOST_STRANGE:
+            raise InDoubtError(
+                f"Cannot tell whose files these are: over {_MOST_STRANGE:,} metadata files are not the table's",
+                hint="Remove old metadata files first, or look at a part of the table with --location.",
+            )
+        return strange
 
     def _spelled(self, rows: list[Any]) -> Iterator[tuple[Any, str]]:
         """Each with how the table spells it."""
@@ -151,40 +168,28 @@ class SparkOrphanSearch:
         frame: DataFrame = self._rest.where(f"verdict = '{verdict}'").sort("path", "hash")
         return frame
 
-    def _history_ms(self) -> int:
-        current = self._bridge.table.operations().current()
-        log = current.previousFiles()
-        return int(log.get(0).timestampMillis() if log.size() else current.lastUpdatedMillis())
-
     def orphans(self) -> Iterator[Doomed]:
         """Those that were found, by path, a part of them at a time."""
         for row in self._of(Verdict.ORPHAN).toLocalIterator():
             when = datetime.fromtimestamp(row.modified_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
             yield Doomed(path=row.path, reason=f"orphan: in no snapshot, written {when} UTC", size_bytes=row.size_bytes)
 
-    def origins(self, metadata_files: Iterable[str]) -> dict[str, Origin]:
+    def owners(self, metadata_files: Iterable[str]) -> dict[str, str]:
         """Whose these metadata files are, except for those that are gone. Raises InDoubtError where one does not tell."""
-        wanted = list(metadata_files)
-        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
-            found = zip(wanted, threads.map(self._origin, wanted), strict=True)
-            return {path: origin for path, origin in found if origin is not None}
+        return self._versions.owners(metadata_files)
 
-    def _origin(self, metadata_file: str) -> Origin | None:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        parser, io = self._bridge.jvm.org.apache.iceberg.TableMetadataParser, self._bridge.table.io()
-        reason = "it has no table uuid"
-        try:
-            metadata = parser.read(io, metadata_file)
-            if (uuid := metadata.uuid()) is not None:
-                return Origin(uuid=str(uuid), updated_ms=int(metadata.lastUpdatedMillis()))
-        except (Py4JJavaError, PySparkException) as error:
-            # A busy table's oldest metadata file goes with each commit, so it may have been listed and be gone.
-            if "NotFoundException" in str(error) or "FileNotFoundException" in str(error):
-                return None
-            reason = reason_of(error)
-        raise InDoubtError(f"Cannot tell which table {metadata_file} belongs to: {reason}", hint="Look at that file.")
+    def hold(self, metadata_files: Iterable[str]) -> Judged:
+        """Judges anew: what only these versions of the table can read is held for them. Raises InDoubtError for many."""
+        beside = self._versions.beside(metadata_files)
+        if not beside:
+            return self._judged
+        with content_of(self._spark, self._bridge, beside.values()) as paths:
+            named = self._inside(paths).selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct()
+            held = f"if(is_named AND verdict = '{Verdict.ORPHAN}', '{Verdict.HELD}', verdict) AS verdict"
+            judged = self._rest.join(named, "hash", "left").selectExpr(held, "hash", "modified_ms", *_DETAILS)
+            self._rest = judged.localCheckpoint()
+        files, orphan_bytes = self._counts()
+        return self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes, "holders": tuple(beside)})
 
 
 def _newest(rest: DataFrame) -> DataFrame:

@@ -6,7 +6,6 @@ Paths are compared without scheme and authority, so that s3a://b/f is s3://b/f: 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, reduce
@@ -18,7 +17,7 @@ from neve.core.quarantine import Doomed
 from neve.core.units import MIB
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.descriptions import java_class
-from neve.engines.spark.expiry import long_set, without
+from neve.engines.spark.expiry import long_set, snapshot_ids, without
 from neve.engines.spark.methods import Methods
 from neve.engines.spark.outcome import patiently, reading
 from neve.errors import StorageError
@@ -96,6 +95,13 @@ def known_files(spark: SparkSession, bridge: TableBridge) -> Iterator[DataFrame]
         yield iceberg.everything(bridge.table).select("path")
 
 
+@contextmanager
+def content_of(spark: SparkSession, bridge: TableBridge, versions: Iterable[Any]) -> Iterator[DataFrame]:
+    """Every file that snapshots of these versions need, in the same way."""
+    with _Iceberg(spark, bridge).reading("find what versions of the table need") as iceberg:
+        yield _union(iceberg.content(iceberg.static(metadata)).select("path") for metadata in versions)
+
+
 class SparkReachability:
     """Over one loaded table."""
 
@@ -120,7 +126,7 @@ class SparkReachability:
         from pyspark.sql import functions as f
 
         old, new = self._iceberg.static(before), self._iceberg.static(after)
-        gone = self._iceberg.snapshots(before) - self._iceberg.snapshots(after)
+        gone = snapshot_ids(self._bridge, before) - snapshot_ids(self._bridge, after)
         with self._iceberg.reading("find what nothing needs any more"):
             parts = [self._iceberg.content(old, gone)] if gone else []
             parts += [self._iceberg.others(old)] if metadata_too else []
@@ -209,11 +215,6 @@ class _Iceberg:
         """A table that stands at this metadata."""
         operations = java_class(self._jvm, "StaticTableOperations")(metadata, self._bridge.table.io())
         return java_class(self._jvm, "BaseTable")(operations, str(metadata.metadataFileLocation()))
-
-    def snapshots(self, metadata: Any) -> set[int]:
-        """Ids, in one call."""
-        text = java_class(self._jvm, "TableMetadataParser").toJson(metadata)
-        return {int(found["snapshot-id"]) for found in json.loads(text).get("snapshots") or ()}
 
     def content(self, table: Any, snapshots: Collection[int] | None = None) -> DataFrame:
         """Data and delete files, manifests and their lists, and statistics, of these snapshots or of all."""
