@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from urllib.parse import quote_plus
 
@@ -159,17 +159,18 @@ class Judged(Frozen):
     """Those of the strange ones that can read what nobody else needs."""
 
     @property
-    def warnings(self) -> Iterator[str]:
-        """What is wrong with the table, by what is not there, and what is kept for the unlikely case."""
-        if number := len(self.lost):
-            least = "at least " if self.count(Verdict.MISSING) > number else ""
-            verb = "is" if number == 1 else "are"
-            yield f"{least}{counted(number, 'file')} that the table needs {verb} not there, such as {self.lost[0]}"
-        if held := self.count(Verdict.HELD):
-            yield (
-                f"{counted(held, 'file')} kept for {counted(len(self.holders), 'version')} of the table not in its history, "
-                f"such as {self.holders[0]}: of a second catalog, of one that was set back, or of a lost commit"
-            )
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the table, by what is not there, and what is kept for versions that it does not know."""
+        lost, held, told = len(self.lost), self.count(Verdict.HELD), list[str]()
+        if lost:
+            least = "at least " if self.count(Verdict.MISSING) > lost else ""
+            verb = "is" if lost == 1 else "are"
+            told.append(f"{least}{counted(lost, 'file')} that the table needs {verb} not there, such as {self.lost[0]}")
+        if held:
+            versions = f"{counted(len(self.holders), 'version')} of the table not in its history, such as {self.holders[0]}"
+            whose = "of a second catalog, of one that was set back, or of a lost commit"
+            told.append(f"{counted(held, 'file')} kept for {versions}: {whose}")
+        return tuple(told)
 
     def count(self, verdict: Verdict) -> int:
         """Files of this kind."""
