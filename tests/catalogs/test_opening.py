@@ -142,6 +142,17 @@ class TestOneDescriptionForEveryClient:
         }
         assert spark_needs(settings, self.ENVIRON) == {"aws"}
 
+    def test_a_catalog_may_know_its_warehouse_by_a_name(self) -> None:
+        words: dict[str, Any] = {"uri": "http://c:8181", "warehouse": "prod", "storage": {"s3": self.S3}}
+        for kind in ("rest", "nessie"):
+            settings = described(type=kind, **words)
+            spark = spark_conf("lake", settings, self.ENVIRON)
+            assert spark["spark.sql.catalog.lake.warehouse"] == "prod"
+            assert spark["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+            assert spark_needs(settings, self.ENVIRON) == {"aws"}
+        assert spark_needs(described(type="sql", warehouse="prod", storage={"s3": self.S3}), self.ENVIRON) == {"sqlite"}
+        assert spark_needs(described(type="rest", **(words | {"warehouse": "/prod"})), self.ENVIRON) == set()
+
     def test_sqlite_in_the_warehouse(self, tmp_path: Path) -> None:
         settings = described(type="sql", warehouse=str(tmp_path))
         database = tmp_path / "catalog.db"
@@ -162,7 +173,9 @@ class TestOneDescriptionForEveryClient:
     def test_nessie_is_reached_by_its_iceberg_address_with_the_reference(self, uri: str) -> None:
         settings = described(type="nessie", uri=uri, ref="dev/x", warehouse="s3://b/w", storage={"s3": self.S3})
         assert pyiceberg_properties(settings, self.ENVIRON)["uri"] == "http://n:19120/iceberg/dev%2Fx"
-        assert spark_conf("n", settings, self.ENVIRON)["spark.sql.catalog.n.uri"] == "http://n:19120/iceberg/dev%2Fx"
+        spark = spark_conf("n", settings, self.ENVIRON)
+        assert spark["spark.sql.catalog.n.uri"] == "http://n:19120/iceberg/dev%2Fx"
+        assert spark["spark.sql.catalog.n.header.X-Iceberg-Access-Delegation"] == ""
 
     def test_own_properties_win(self) -> None:
         settings = described(type="rest", uri="http://c", properties={"s3.request-timeout": 5, "rest-page-size": 7})

@@ -11,7 +11,7 @@ import pytest
 
 from neve.core.lease import Lease
 from neve.core.marker import PROPERTY, Marker
-from neve.errors import CatalogUnreachableError, LeaseHeldError, StateError
+from neve.errors import BadRequestError, CatalogUnreachableError, LeaseHeldError, StateError
 from neve.flow import lease as module
 from neve.flow.lease import LEASE_MS, MARKER_MS, leased, owner
 from tests.flow.fakes import FakeTable, FakeWriter
@@ -76,6 +76,13 @@ def test_a_run_marks_the_table_while_it_lasts_and_leaves_no_trace() -> None:
         assert rows.lease == Lease("mine", owner(), 1, NOW + LEASE_MS)
     assert table.properties == {}
     assert rows.lease is None
+
+
+def test_a_table_whose_catalog_hands_out_no_history_is_not_worked_on() -> None:
+    table, rows = FakeTable(properties={"nessie.catalog.content-id": "c"}), Rows()
+    with pytest.raises(BadRequestError, match=r"^Cannot work on db\.t: Nessie hands out no history"), hold(table, rows):
+        raise AssertionError
+    assert (rows.lease, marked(table)) == (None, None)
 
 
 def test_both_are_given_back_when_the_run_fails() -> None:

@@ -20,16 +20,21 @@ import yaml
 from stack.endpoints import RestEndpoint, S3Endpoint
 
 
-def write_settings(directory: Path, *, rest: RestEndpoint, s3: S3Endpoint, catalog_url: str, storage_url: str) -> Path:
-    """A neve.yaml whose catalog `lake` is reached at these addresses."""
+def write_settings(directory: Path, catalog: dict[str, str], s3: S3Endpoint, *, storage_url: str | None = None) -> Path:
+    """A neve.yaml with this catalog as `lake`, its storage reached at another address if one is given."""
     keys = {"access-key-id": s3.access_key, "secret-access-key": "${env:TEST_SECRET}"}
-    storage = {"s3": {"endpoint": storage_url, "region": s3.region, "path-style-access": True, **keys}}
-    lake = {"type": "rest", "uri": catalog_url, "warehouse": rest.warehouse, "storage": storage}
+    storage = {"s3": {"endpoint": storage_url or s3.endpoint, "region": s3.region, "path-style-access": True, **keys}}
+    lake = {**catalog, "storage": storage}
     state = {"url": f"sqlite:///{directory / 'state.db'}"}
     spark = {"master": "local[2]", "driver-memory": "1 GB"}
     file = directory / "neve.yaml"
     file.write_text(yaml.safe_dump({"catalogs": {"lake": lake}, "spark": spark, "state": state, "cache": {"enabled": False}}))
     return file
+
+
+def at_rest(rest: RestEndpoint, url: str | None = None) -> dict[str, str]:
+    """The REST catalog, for such a file."""
+    return {"type": "rest", "uri": url or rest.uri, "warehouse": rest.warehouse}
 
 
 class DriverDiedError(Exception):

@@ -19,7 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.proxy import FaultProxy, answer, cut, cut_upload, delay, drop, drop_answer
 from tests.samples.reading import data_files
-from tests.stack.driver import Driver, write_settings
+from tests.stack.driver import Driver, at_rest, write_settings
 from tests.stack.lake import objects, referenced
 
 pytestmark = pytest.mark.stack
@@ -98,8 +98,9 @@ def fronts(rest: RestEndpoint, s3: S3Endpoint) -> Iterator[Proxies]:
 
 @pytest.fixture(scope="module")
 def driver(rest: RestEndpoint, s3: S3Endpoint, fronts: Proxies, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    urls = {"catalog_url": fronts[0].url, "storage_url": fronts[1].url}
-    with Driver(write_settings(tmp_path_factory.mktemp("chaos"), rest=rest, s3=s3, **urls), s3) as started:
+    catalog, storage = fronts
+    settings = write_settings(tmp_path_factory.mktemp("chaos"), at_rest(rest, catalog.url), s3, storage_url=storage.url)
+    with Driver(settings, s3) as started:
         started.sql("SELECT 1")  # Spark itself starts in peace
         yield started
 

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.servers.s3 import client
 from tests.samples.reading import data_files, pyiceberg_rows
-from tests.stack.driver import Driver, write_settings
+from tests.stack.driver import Driver, at_rest, write_settings
 from tests.stack.lake import objects, referenced, uploads
 
 pytestmark = pytest.mark.stack
@@ -68,7 +68,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def settings(rest: RestEndpoint, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("core-on-s3")
-    return write_settings(directory, rest=rest, s3=s3, catalog_url=rest.uri, storage_url=s3.endpoint)
+    return write_settings(directory, at_rest(rest), s3)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.servers.s3 import client
-from tests.stack.driver import Driver, write_settings
+from tests.stack.driver import Driver, at_rest, write_settings
 from tests.stack.lake import objects
 
 pytestmark = pytest.mark.stack
@@ -83,8 +83,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def driver(rest: RestEndpoint, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     directory = tmp_path_factory.mktemp("driver")
-    settings = write_settings(directory, rest=rest, s3=s3, catalog_url=rest.uri, storage_url=s3.endpoint)
-    with Driver(settings, s3) as driver:
+    with Driver(write_settings(directory, at_rest(rest), s3), s3) as driver:
         yield driver
 
 

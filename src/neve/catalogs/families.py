@@ -77,14 +77,17 @@ def _sql_needs(settings: CatalogSettings) -> set[str]:
     return {"sqlite"} if (settings.uri or "").startswith("sqlite") else {"postgres"}
 
 
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
+
+
 def _rest_python(settings: CatalogSettings) -> Properties:
-    delegation = {"header.X-Iceberg-Access-Delegation": "vended-credentials" if settings.vended_credentials else ""}
+    delegation = {_DELEGATION: "vended-credentials" if settings.vended_credentials else ""}
     bounded = {"neve.timeout-seconds": settings.timeout_seconds}
     return {"uri": settings.uri, "warehouse": settings.warehouse, **_rest_auth(settings), **delegation, **bounded}
 
 
 def _rest_spark(settings: CatalogSettings) -> Properties:
-    vended = {"header.X-Iceberg-Access-Delegation": "vended-credentials"} if settings.vended_credentials else {}
+    vended = {_DELEGATION: "vended-credentials"} if settings.vended_credentials else {}
     return {"type": "rest", "uri": settings.uri, **_rest_auth(settings), **vended}
 
 
@@ -106,7 +109,8 @@ def _nessie_uri(settings: CatalogSettings) -> str:
 
 
 def _at_nessie(build: Callable[[CatalogSettings], Properties]) -> Callable[[CatalogSettings], Properties]:
-    return lambda settings: {**build(settings), "uri": _nessie_uri(settings)}
+    """Unless told that nothing is wanted of it, Nessie has Spark's requests for files signed by itself, and then refuses to."""
+    return lambda settings: {_DELEGATION: "", **build(settings), "uri": _nessie_uri(settings)}
 
 
 def _glue_python(settings: CatalogSettings) -> Properties:

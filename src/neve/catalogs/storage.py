@@ -12,6 +12,8 @@ from typing import Any
 from neve.settings.catalog import CatalogSettings
 
 GCS_TOKEN_MS = 3_600_000
+_SERVERS = ("rest", "nessie")
+"""Kinds of catalogs that may have names for warehouses."""
 CONNECT_SECONDS = 5
 """Every wait is bounded: for a connection by this, for an answer by the catalog's `timeout`."""
 
@@ -58,8 +60,7 @@ def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> 
 
 def spark_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> dict[str, str]:
     """Properties of an Iceberg catalog inside Spark."""
-    kind = scheme(settings.warehouse) if settings.warehouse else _configured(settings)
-    match kind:
+    match _kind(settings):
         case "s3":
             return plain(_java_s3(settings), environ)
         case "gs":
@@ -79,8 +80,7 @@ def spark_hadoop(settings: CatalogSettings) -> dict[str, str]:
 
 def storage_needs(settings: CatalogSettings) -> set[str]:
     """Jar bundles that Spark needs for this storage."""
-    kind = scheme(settings.warehouse) if settings.warehouse else _configured(settings)
-    return {"s3": {"aws"}, "gs": {"gcp"}, "abfss": {"azure"}}.get(kind, set())
+    return {"s3": {"aws"}, "gs": {"gcp"}, "abfss": {"azure"}}.get(_kind(settings), set())
 
 
 def plain(properties: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
@@ -95,8 +95,11 @@ def plain(properties: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     return result
 
 
-def _configured(settings: CatalogSettings) -> str:
-    """A REST catalog may keep the warehouse to itself; then the one storage that was described is meant."""
+def _kind(settings: CatalogSettings) -> str:
+    """A catalog may know its warehouse by a name, or keep it to itself; then the one storage that was described is meant."""
+    place = settings.warehouse
+    if place and (settings.type not in _SERVERS or "://" in place or place.startswith("/")):
+        return scheme(place)
     described = [
         name for name in ("s3", "gs", "abfss", "hdfs") if getattr(settings.storage, name).model_dump(exclude_defaults=True)
     ]

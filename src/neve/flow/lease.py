@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from neve.core.marker import PROPERTY, Marker
-from neve.errors import LeaseHeldError, NeveError
+from neve.errors import BadRequestError, LeaseHeldError, NeveError
 from neve.ports import Clock, Leases, TableWriter
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ LEASE_MS = 5 * 60_000
 MARKER_MS = 60 * 60_000
 """Each renewal of the mark is a commit of metadata, so it is seldom renewed."""
 RENEW_SECONDS = 60.0
+_NESSIE = "nessie.catalog.content-id"
+"""A property of every table in Nessie, whichever way it was reached."""
 
 
 def owner() -> str:
@@ -50,7 +52,15 @@ def _runs(pid: int) -> bool:
 def leased(
     table: str, table_uuid: str, run_id: str, *, leases: Leases | None, writer: TableWriter, clock: Clock
 ) -> Iterator[None]:
-    """Holds the table for a run, and renews that while the block lasts. Raises LeaseHeldError if another run holds it."""
+    """Holds the table for a run, and renews that while the block lasts.
+
+    Raises LeaseHeldError if another run holds it, and BadRequestError if no run could judge what it commits there.
+    """
+    if _NESSIE in writer.properties():
+        raise BadRequestError(
+            f"Cannot work on {table}: Nessie hands out no history of a table, so that nobody could tell what a commit met",
+            hint="Inspections and plans work. To compact, use Iceberg's own procedures, which leave it to Nessie.",
+        )
     held = _Held(table, table_uuid, run_id, leases, writer, clock)
     _at_work.add(run_id)
     try:

@@ -19,7 +19,7 @@ from neve.engines.spark.deltas import Exchange, Onto, commit_drop, commit_exchan
 from neve.engines.spark.descriptions import Descriptions, delete_identity, identity, java_class
 from neve.engines.spark.methods import Methods
 from neve.engines.spark.outcome import committing, patiently
-from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError, CommitUnknownError
+from neve.errors import BadRequestError, CatalogUnreachableError, CommitConflictError, CommitUnknownError, SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +34,7 @@ class TableBridge:
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self._spark = spark
         self.jvm: Any = spark._jvm
+        self._catalog = name.catalog
         self.quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
         """The name as SQL takes it."""
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
@@ -51,6 +52,7 @@ class TableBridge:
         patiently("refresh the table", self.table.refresh)
 
     def _loaded(self) -> Any:
+        _open(self._spark, self._catalog)
         table = self._java("spark.Spark3Util").loadIcebergTable(self._spark._jsparkSession, self.quoted)
         table.refresh()
         return table
@@ -355,3 +357,16 @@ class TableBridge:
     @cached_property
     def _lists(self) -> Any:
         return self._java("relocated.com.google.common.collect.Lists")
+
+
+def _open(spark: SparkSession, catalog: str) -> None:
+    """Tells why a catalog cannot be opened. Iceberg takes it for none at all, and its name for a namespace of Spark's own."""
+    from pyspark.errors import PySparkException
+
+    try:
+        spark._jsparkSession.sessionState().catalogManager().catalog(catalog)
+    except PySparkException as error:
+        reason = str(error).strip()
+        lacks = "NoClassDefFoundError" in reason or "ClassNotFoundException" in reason
+        hint = f"Describe its storage in catalogs.{catalog}.storage, or name jars in spark.jars." if lacks else None
+        raise SettingsError(f"Cannot open catalog {catalog} in Spark: {reason.splitlines()[0]}", hint=hint) from error
