@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ from neve.compose import Neve
 from neve.core.maintain import MaintainRecord, Step, StepOutcome
 from neve.core.record import RunOutcome
 from neve.errors import StorageError
+from neve.state.rows import Run
 from tests.spark.keeping import Moved, opened
 from tests.spark.rewriting import Bench
 
@@ -171,6 +174,15 @@ def test_a_rewrite_that_stopped_is_ended_first_and_its_files_are_no_orphans(
         "failed",
         f"it was interrupted; run {record.run_id[:8]} went on with it",
     )
+
+
+def test_one_that_is_at_work_in_another_process_is_not_told_as_interrupted(table: Bench, neve: Neve) -> None:
+    uuid = str(table.load().metadata.table_uuid)
+    at_work = Run("other", uuid, f"local.{name(table)}", "maintain", 1, record={"owner": f"{gethostname()}:{os.getppid()}"})
+    with neve._place.store() as store:
+        store.start_run(at_work)
+    assert neve.maintain(name(table)).outcome is RunOutcome.DONE
+    assert neve.run("other").finished_ms is None
 
 
 def test_a_failing_compaction_leaves_orphans_alone(table: Bench, neve: Neve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ KIND = Operation.MAINTAIN.value
 Due = Callable[[str], "Judgement"]
 """Whether a step of a table is due."""
 _SEARCHED = 100
+_OWNER = "owner"
 
 
 class _Record(Protocol):
@@ -73,16 +74,17 @@ class Maintaining:
         return record
 
     def _begin(self, request: MaintainRequest, run_id: str) -> str:
-        """Notes that it began; what an earlier one left open is ended: this one goes on with it."""
+        """Notes that it began; what an earlier one left open is ended, unless that is at work: this one goes on with it."""
+        from neve.flow.lease import is_alive, owner
         from neve.state.rows import Run
 
         with self._place.store() as store:
             now = self._clock.now_ms()
             for run in store.runs(request.table_uuid, kind=KIND, limit=_SEARCHED):
-                if run.finished_ms is None:
+                if run.finished_ms is None and not is_alive(run.record.get(_OWNER, "")):
                     told = {"reason": f"it was interrupted; run {run_id[:8]} went on with it"}
                     store.finish_run(run.run_id, finished_ms=now, outcome="failed", record=told)
-            store.start_run(Run(run_id, request.table_uuid, str(request.table), KIND, now))
+            store.start_run(Run(run_id, request.table_uuid, str(request.table), KIND, now, record={_OWNER: owner()}))
         return run_id
 
     def _end(self, record: MaintainRecord) -> None:
