@@ -37,7 +37,7 @@ DOOMED = "run1"
 Record = MaintenanceRecord | UpkeepRecord
 OPERATIONS: Mapping[str, Callable[[Neve, str], Record]] = {
     "expire": lambda neve, table: neve.expire(table),
-    "orphans": lambda neve, table: neve.orphans(table, OrphansAsked(no_other_table_is_here=True)),
+    "orphans": lambda neve, table: neve.orphans(table, OrphansAsked()),
     "settle": lambda neve, table: neve.settle(table, at_once=True),
     "purge": lambda neve, table: neve.purge(table),
     "restore": lambda neve, table: neve.restore(DOOMED, table=table),

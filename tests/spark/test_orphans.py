@@ -26,6 +26,7 @@ from neve.engines.spark import versions
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.judging import is_inside, located, verdicts
 from neve.engines.spark.orphans import SparkOrphanSearch
+from neve.engines.spark.versions import Versions
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
 from neve.settings import load_settings
 from neve.state import StateStore
@@ -301,6 +302,10 @@ def test_old_metadata_files_of_the_table_itself_are_neither_orphans_nor_a_reason
     assert (record.files, record.verdicts[Verdict.STRANGE]) == ((), 2)
 
 
+def plain(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
 def twin_of(yard: Yard) -> Table:
     """The table as a second catalog has it, which has committed to it: ids 50 to 54 besides, in files that only it knows."""
     with closing(yard.bench.catalog()) as catalog:
@@ -326,7 +331,7 @@ def test_a_table_that_lives_on_in_another_catalog_keeps_its_files_however_long_a
     record = yard.run()
     assert (list(yard.quarantine.files), record.verdicts[Verdict.HELD]) == ([lost], 3)
     (warning,) = record.warnings
-    place = table.metadata_location.removeprefix("file://")
+    place = plain(table.metadata_location)
     assert warning.startswith(
         f"3 files kept for 1 version of the table not in its history, such as {place}: of a second catalog"
     )
@@ -335,18 +340,59 @@ def test_a_table_that_lives_on_in_another_catalog_keeps_its_files_however_long_a
     assert len(yard.found(no_other_table_is_here=True)) == 3
 
 
-def test_a_version_that_can_be_read_no_more_keeps_nothing(yard: Yard) -> None:
-    """As of a lost commit, whose parents are expired."""
+def test_a_version_keeps_what_its_manifests_name_that_are_there(yard: Yard) -> None:
+    """Its others may be expired: what it had in common with the table."""
     table = twin_of(yard)
     snapshot = table.current_snapshot()
     assert snapshot is not None
     yard.append(60, 61)
     yard.age()
     assert yard.found() == []
-    (manifest,) = (found for found in snapshot.manifests(table.io) if found.added_snapshot_id == snapshot.snapshot_id)
-    Path(manifest.manifest_path.removeprefix("file://")).unlink()
-    data, manifest_list = yard.found()
-    assert (data.startswith("data/"), manifest_list.startswith("metadata/snap-")) == (True, True)
+    (own,) = (found for found in snapshot.manifests(table.io) if found.added_snapshot_id == snapshot.snapshot_id)
+    plain(own.manifest_path).unlink()
+    (data,) = yard.found()
+    assert data.startswith("data/")
+    plain(snapshot.manifest_list).unlink()
+    assert yard.found() == [data]
+
+
+@pytest.mark.parametrize("by", ["location", "inventory"])
+def test_versions_are_looked_for_where_no_metadata_is_listed(yard: Yard, by: str, tmp_path: Path) -> None:
+    twin_of(yard)
+    yard.age()
+    asked = {"location": f"{yard.home}/data"}
+    if by == "inventory":
+        asked["inventory"] = str(tmp_path / "list.parquet")
+        paths = [str(path) for path in (yard.home / "data").glob("*.parquet")]
+        pq.write_table(pa.table({"path": paths, "size": [1] * 4, "modified": [1_000_000_000_000] * 4}), asked["inventory"])
+    record = yard.run(dry_run=True, **asked)
+    assert (record.files, record.verdicts[Verdict.HELD]) == ((), 1)
+    assert len(yard.found(no_other_table_is_here=True, **asked)) == 1
+
+
+def test_a_metadata_file_that_may_not_be_read_is_not_taken_for_one_that_is_gone(yard: Yard) -> None:
+    there = Path(yard.plant("metadata/00098-x.metadata.json"))
+    there.unlink()
+    there.mkdir()
+    (there / "inside").touch()  # Java cannot read a directory, and says that it was not found
+    yard.age()
+    with pytest.raises(InDoubtError, match=r"^Cannot tell which table .*00098-x\.metadata\.json belongs to: "):
+        Versions(TableBridge(yard.bench.spark, yard.neve._place.name(yard.name))).owners([str(there)])
+
+
+def test_a_version_that_is_gone_when_it_is_looked_at_stops_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = plain(twin_of(yard).metadata_location)
+    yard.age()
+    real = SparkOrphanSearch.owners
+
+    def late(search: SparkOrphanSearch, paths: Any) -> dict[str, str]:
+        version.unlink()
+        return real(search, paths)
+
+    monkeypatch.setattr(SparkOrphanSearch, "owners", late)
+    with pytest.raises(InDoubtError, match=r"metadata\.json belonged to: it is gone since it was listed$"):
+        yard.run()
+    assert yard.quarantine.files == {}
 
 
 def test_many_versions_that_are_not_in_the_history_stop_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,10 +131,10 @@ def test_only_files_that_nobody_wrote_down_anywhere_are_orphans(lake: Lake) -> N
     with closing(client(lake.s3)) as asked:
         for key in planted:
             asked.put_object(Bucket=bucket, Key=key, Body=b"PAR1")
-    record = lake.run("orphans", days=LATER, no_other_table_is_here=True)
+    record = lake.run("orphans", days=LATER)
     assert (record["outcome"], record["taken"]) == ("done", 2)
     assert set(lake.fates()) == {f"s3://{bucket}/{key}" for key in planted}
-    assert lake.run("orphans", days=LATER, no_other_table_is_here=True)["outcome"] == "nothing-to-do"
+    assert lake.run("orphans", days=LATER)["outcome"] == "nothing-to-do"
 
 
 def test_manifests_statistics_and_tags_are_kept_and_the_rows_stay(lake: Lake) -> None:

@@ -55,7 +55,8 @@ NoOtherTable = Annotated[
     bool,
     typer.Option(
         "--i-know-that-no-other-table-is-here",
-        help="Goes on although some table of the catalog cannot be loaded, so that nobody knows where its files are.",
+        help="Goes on although some table of the catalog cannot be loaded, so that nobody knows where its files are, and takes "
+        "what is held for versions that are not in the table's history.",
     ),
 ]
 

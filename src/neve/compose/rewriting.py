@@ -127,6 +127,7 @@ class Rewriting:
         """Stores the layout in the table, so that any later run goes on with it, and carries a run of it out."""
         from neve.core.layout import CLUSTER_BY
         from neve.engines.spark.bridge import TableBridge
+        from neve.flow.lease import require_history
 
         layout = asked_layout(by, kind)
         knobs = self._clustering(table, layout)
@@ -134,6 +135,7 @@ class Rewriting:
         kept = state.properties.get(CLUSTER_BY)
         if layout is not None and kept != str(layout):
             self._place.check_commits(state.name)
+            require_history(str(state.name), state.properties)
             if not TableBridge(self._place.spark, state.name).swap_property(CLUSTER_BY, kept, str(layout)):
                 message = f"Cannot keep the layout of {state.name}: somebody else has just changed it"
                 raise BadRequestError(message, hint="Look at the table property neve.cluster-by, and try again.")

@@ -84,6 +84,11 @@ class Rules(Frozen):
         return part.startswith(_OURS) or (part.startswith(("_", ".")) and not part.startswith(self.hidden or ("/",)))
 
 
+def is_metadata(path: str) -> bool:
+    """Whether it is named as a table's metadata files are."""
+    return _METADATA.search(path) is not None
+
+
 def hidden_partitions(specs: Iterable[PartitionSpec]) -> tuple[str, ...]:
     """How directories of partitions begin that look hidden and are not."""
     names = {field.name for spec in specs for field in spec.fields if field.name.startswith(("_", "."))}
@@ -210,7 +215,7 @@ class OrphanRecord(MaintenanceRecord):
     """Whether there are more than one run may take."""
     files: tuple[Doomed, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Files that the table needs and that are gone, and rules of the store by which more will be."""
+    """Files that the table needs and that are gone, rules of the store by which more will be, and what is held."""
 
     @property
     def orphans(self) -> int:

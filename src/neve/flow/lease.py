@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from neve.core.marker import PROPERTY, Marker
@@ -48,6 +48,15 @@ def _runs(pid: int) -> bool:
     return True
 
 
+def require_history(table: str, properties: Mapping[str, str]) -> None:
+    """Raises BadRequestError for a table of a catalog that tells only its current snapshot."""
+    if _NESSIE in properties:
+        raise BadRequestError(
+            f"Cannot work on {table}: Nessie hands out no history of a table, so that nobody could tell what a commit met",
+            hint="Inspections and plans work. To compact, use Iceberg's own procedures, which leave it to Nessie.",
+        )
+
+
 @contextmanager
 def leased(
     table: str, table_uuid: str, run_id: str, *, leases: Leases | None, writer: TableWriter, clock: Clock
@@ -56,11 +65,7 @@ def leased(
 
     Raises LeaseHeldError if another run holds it, and BadRequestError if no run could judge what it commits there.
     """
-    if _NESSIE in writer.properties():
-        raise BadRequestError(
-            f"Cannot work on {table}: Nessie hands out no history of a table, so that nobody could tell what a commit met",
-            hint="Inspections and plans work. To compact, use Iceberg's own procedures, which leave it to Nessie.",
-        )
+    require_history(table, writer.properties())
     held = _Held(table, table_uuid, run_id, leases, writer, clock)
     _at_work.add(run_id)
     try:

@@ -42,7 +42,7 @@ class OrphanRequest:
     hidden: tuple[str, ...] = ()
     inventory: str | None = None
     is_alone: bool = False
-    """Somebody vouches that no other table is there, where the catalog could not tell."""
+    """Somebody vouches that no other table is there, nor this one in another catalog, where ours could not tell."""
     dry_run: bool = False
 
 

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from neve.core.locations import home_of
-from neve.core.orphans import Rules
+from neve.core.orphans import Rules, is_metadata
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.judging import is_inside, located, verdicts
 from neve.engines.spark.methods import Methods
@@ -63,6 +63,14 @@ def list_files(
     chunks = [_packed(batch) for batch in chain([first], batches)]
     dealt = spark.sparkContext.parallelize(chunks, min(len(chunks), _MOST_TASKS))
     return _kept(spark, dealt.flatMap(_unpacked).mapPartitions(partial(_judged, rules)))
+
+
+def list_metadata(spark: SparkSession, directory: str, rules: Rules, bridge: TableBridge) -> Iterator[str]:
+    """Metadata files in a directory, listed now and on the driver; none where the table's FileIO does not list."""
+    is_local = rules.spellings.parse(directory).scheme in ("", "file")
+    if is_local or _lists_files(spark, bridge):
+        batches = _by_walking(directory) if is_local else _by_file_io(spark, directory, bridge)
+        yield from (path for batch in batches for path, _, _ in batch if is_metadata(path))
 
 
 def read_inventory(spark: SparkSession, file: str, rules: Rules, usual: str = "") -> DataFrame:

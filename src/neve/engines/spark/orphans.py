@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from neve.core.locations import home_of
@@ -16,7 +16,7 @@ from neve.core.orphans import Judged, Rules, Verdict
 from neve.core.quarantine import Doomed
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.judging import located
-from neve.engines.spark.listing import OLDEST_MS, list_files, read_inventory, with_hash
+from neve.engines.spark.listing import OLDEST_MS, list_files, list_metadata, read_inventory, with_hash
 from neve.engines.spark.reachable import content_of, known_files
 from neve.engines.spark.versions import Versions
 from neve.errors import BadRequestError, InDoubtError
@@ -56,12 +56,15 @@ class SparkOrphanSearch:
         self._judged = Judged(files={})
         self._rest: Any = None
         self._inventory: str | None = None
+        self._before = set[str]()
+        """The versions of the table that were known before the listing."""
         self._usual = ""
 
     def list_files(self, root: str, rules: Rules, inventory: str | None = None) -> None:
         """Lists everything below a place, or reads a list of it."""
         self._rules, self._inventory = rules, inventory
         self._usual = home_of(root)
+        self._before = self._versions.log()
         if inventory is not None:
             self._listed = read_inventory(self._spark, inventory, rules, self._usual)
         else:
@@ -107,7 +110,7 @@ class SparkOrphanSearch:
             files=files,
             listed=sum(files.values()) - files.get(Verdict.MISSING, 0),
             orphan_bytes=orphan_bytes,
-            strange=tuple(self._strange()) if files.get(Verdict.STRANGE) else (),
+            strange=tuple(self._strange(files.get(Verdict.STRANGE, 0))),
             other_formats=tuple(row.path for row in self._some(files, Verdict.OTHER_FORMAT)),
             conflicts=tuple((row.path, spelled) for row, spelled in self._spelled(self._some(files, Verdict.CONFLICT))),
             lost=tuple(self._absent(self._some(files, Verdict.MISSING, _MOST_LOOKED_FOR))),
@@ -121,17 +124,30 @@ class SparkOrphanSearch:
         orphan_bytes = sum(row.bytes or 0 for row in counts if row.verdict == Verdict.ORPHAN)
         return files | ({Verdict.IN_USE: self._known} if self._known else {}), orphan_bytes
 
-    def _strange(self) -> list[str]:
+    def _strange(self, listed: int) -> list[str]:
         """Metadata files that were never the table's, as far back as its history can be followed."""
-        own = {self._rules.spellings.parse(path).key for path in self._versions.history()}
-        listed = (row.path for row in self._of(Verdict.STRANGE).toLocalIterator())
-        strange = list(islice((path for path in listed if self._rules.spellings.parse(path).key not in own), _MOST_STRANGE + 1))
+        found = (row.path for row in self._of(Verdict.STRANGE).toLocalIterator()) if listed else iter(())
+        place = self._unlisted_metadata()
+        paths = chain(found, list_metadata(self._spark, place, self._rules, self._bridge) if place else ())
+        first = next(paths, None)
+        if first is None:
+            return []
+        key = self._rules.spellings.parse
+        own = {key(path).key for path in self._versions.history() | self._before}
+        strange = {key(path).key: path for path in chain([first], paths) if key(path).key not in own}
         if len(strange) > _MOST_STRANGE:
             raise InDoubtError(
                 f"Cannot tell whose files these are: over {_MOST_STRANGE:,} metadata files are not the table's",
-                hint="Remove old metadata files first, or look at a part of the table with --location.",
+                hint="Remove old metadata files first.",
             )
-        return strange
+        return list(strange.values())
+
+    def _unlisted_metadata(self) -> str | None:
+        """Where the table has its metadata, if that was not listed just now, but by others, or not at all."""
+        place = str(self._bridge.table.operations().current().metadataFileLocation()).rpartition("/")[0]
+        here = self._rules.spellings.parse(place)
+        is_listed = self._inventory is None and (self._rules.root.holds(here) or self._rules.root.key == here.key)
+        return None if is_listed else place
 
     def _spelled(self, rows: list[Any]) -> Iterator[tuple[Any, str]]:
         """Each with how the table spells it."""
@@ -175,21 +191,30 @@ class SparkOrphanSearch:
             yield Doomed(path=row.path, reason=f"orphan: in no snapshot, written {when} UTC", size_bytes=row.size_bytes)
 
     def owners(self, metadata_files: Iterable[str]) -> dict[str, str]:
-        """Whose these metadata files are, except for those that are gone. Raises InDoubtError where one does not tell."""
-        return self._versions.owners(metadata_files)
+        """Whose these metadata files are. Raises InDoubtError where one does not tell, or is gone since it was listed."""
+        wanted = list(metadata_files)
+        found = self._versions.owners(wanted)
+        gone = [path for path in wanted if path not in found]
+        if gone and self._inventory is None:
+            raise InDoubtError(
+                f"Cannot tell which table {gone[0]} belonged to: it is gone since it was listed",
+                hint="Somebody commits often, and removes old metadata files. Try again, or keep more of them "
+                "(write.metadata.previous-versions-max).",
+            )
+        return found
 
     def hold(self, metadata_files: Iterable[str]) -> Judged:
-        """Judges anew: what only these versions of the table can read is held for them. Raises InDoubtError for many."""
+        """Judges anew: what only these versions of the table name is held for them. Raises InDoubtError for many."""
         beside = self._versions.beside(metadata_files)
-        if not beside:
+        if not beside.versions:
             return self._judged
-        with content_of(self._spark, self._bridge, beside.values()) as paths:
+        with content_of(self._spark, self._bridge, beside.versions.values(), beside.lost) as paths:
             named = self._inside(paths).selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct()
             held = f"if(is_named AND verdict = '{Verdict.ORPHAN}', '{Verdict.HELD}', verdict) AS verdict"
             judged = self._rest.join(named, "hash", "left").selectExpr(held, "hash", "modified_ms", *_DETAILS)
             self._rest = judged.localCheckpoint()
         files, orphan_bytes = self._counts()
-        return self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes, "holders": tuple(beside)})
+        return self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes, "holders": tuple(beside.versions)})
 
 
 def _newest(rest: DataFrame) -> DataFrame:

@@ -96,10 +96,10 @@ def known_files(spark: SparkSession, bridge: TableBridge) -> Iterator[DataFrame]
 
 
 @contextmanager
-def content_of(spark: SparkSession, bridge: TableBridge, versions: Iterable[Any]) -> Iterator[DataFrame]:
-    """Every file that snapshots of these versions need, in the same way."""
+def content_of(spark: SparkSession, bridge: TableBridge, versions: Iterable[Any], lost: Collection[str]) -> Iterator[DataFrame]:
+    """Every file that snapshots of these versions need, in the same way, as far as manifests tell that are not lost."""
     with _Iceberg(spark, bridge).reading("find what versions of the table need") as iceberg:
-        yield _union(iceberg.content(iceberg.static(metadata)).select("path") for metadata in versions)
+        yield _union(iceberg.content(iceberg.static(metadata), lost=lost).select("path") for metadata in versions)
 
 
 class SparkReachability:
@@ -216,10 +216,10 @@ class _Iceberg:
         operations = java_class(self._jvm, "StaticTableOperations")(metadata, self._bridge.table.io())
         return java_class(self._jvm, "BaseTable")(operations, str(metadata.metadataFileLocation()))
 
-    def content(self, table: Any, snapshots: Collection[int] | None = None) -> DataFrame:
+    def content(self, table: Any, snapshots: Collection[int] | None = None, lost: Collection[str] = ()) -> DataFrame:
         """Data and delete files, manifests and their lists, and statistics, of these snapshots or of all."""
         ids = None if snapshots is None else long_set(self._jvm, snapshots)
-        manifests = self._manifests(table, ids)
+        manifests = self._manifests(table, ids, lost)
         paths = manifests.selectExpr("path", "'Manifest' AS type")
         return _union([self._entries(table, manifests), paths, *(self._frame(name, table, ids) for name in _DATASETS)])
 
@@ -231,9 +231,10 @@ class _Iceberg:
         """All that the table's metadata names."""
         return self.content(table).unionByName(self.others(table))
 
-    def _manifests(self, table: Any, ids: Any) -> DataFrame:
+    def _manifests(self, table: Any, ids: Any, lost: Collection[str]) -> DataFrame:
         """Each once, as Iceberg's tasks take it."""
         from pyspark.sql import DataFrame
+        from pyspark.sql.functions import col
 
         kind = java_class(self._jvm, "MetadataTableType").ALL_MANIFESTS
         lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(table.snapshots())
@@ -242,8 +243,10 @@ class _Iceberg:
         if ids is not None:
             of = self._jvm.org.apache.spark.sql.functions.col("reference_snapshot_id")
             found = found.filter(of.isInCollection(ids))
-        manifests = DataFrame(found, self._spark).selectExpr(*_BEAN).dropDuplicates(["path"]).repartition(self._tasks)
-        return self.keep(manifests.persist())
+        manifests = DataFrame(found, self._spark).selectExpr(*_BEAN).dropDuplicates(["path"])
+        if lost:
+            manifests = manifests.where(~col("path").isin(list(lost)))
+        return self.keep(manifests.repartition(self._tasks).persist())
 
     def _entries(self, table: Any, manifests: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame

@@ -1,19 +1,20 @@
 """Metadata files that lie at a table's place: which are its own history, whose the others are, and what those still need.
 
 Called by the search for orphans. A version that the table's history does not have may be current in a second catalog, or what a
-lost commit left, or of a catalog that was set back. Nobody can tell these apart, so what such a version alone can read stays.
+lost commit left, or of a catalog that was set back. Nobody can tell these apart, so what such a version alone names stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from neve.engines.spark.bridge import TableBridge
 from neve.engines.spark.descriptions import java_class
 from neve.engines.spark.expiry import snapshot_ids, without
-from neve.engines.spark.outcome import reading
 from neve.engines.spark.shipping import reason_of
 from neve.errors import InDoubtError
 
@@ -23,6 +24,17 @@ _MOST_BESIDE = 50
 """Snapshots. So many are no accident, and Spark would have to plan for each."""
 
 
+@dataclass
+class Beside:
+    """What versions have that the table has not. A snapshot stands in one of them alone."""
+
+    versions: dict[str, Any] = field(default_factory=dict)
+    """Their paths, each with metadata that has only such snapshots."""
+    lost: set[str] = field(default_factory=set)
+    """Manifests of them that are gone, such as those that they had in common with snapshots which are expired."""
+    there: set[str] = field(default_factory=set)
+
+
 class Versions:
     """Over one loaded table."""
 
@@ -30,15 +42,18 @@ class Versions:
         self._bridge = bridge
         self._parser = java_class(bridge.jvm, "TableMetadataParser")
 
-    def history(self) -> Iterator[str]:
-        """Paths of the table's own versions, the newest ones first: its log, the log of the oldest in it, and so on."""
-        metadata, seen = self._bridge.table.operations().current(), set[str]()
-        while metadata is not None:
-            log = [str(entry.file()) for entry in metadata.previousFiles()]
-            yield from (path for path in reversed(log) if path not in seen)
-            goes_on = bool(log) and log[0] not in seen
-            seen.update(log)
-            metadata = self._read(log[0]) if goes_on else None
+    def log(self) -> set[str]:
+        """Paths of the current version and of those before it that its log has."""
+        current = self._bridge.table.operations().current()
+        return {str(current.metadataFileLocation()), *_log(current)}
+
+    def history(self) -> set[str]:
+        """Paths of the table's own versions: its log, the log of the oldest in it, and so on."""
+        found, log = self.log(), _log(self._bridge.table.operations().current())
+        while log and (oldest := self._read(log[0])) is not None:
+            log = [path for path in _log(oldest) if path not in found]
+            found.update(log)
+        return found
 
     def owners(self, metadata_files: Iterable[str]) -> dict[str, str]:
         """Table uuids by path, except for files that are gone. Raises InDoubtError where one does not tell."""
@@ -47,38 +62,39 @@ class Versions:
             found = zip(wanted, threads.map(self._owner, wanted), strict=True)
             return {path: owner for path, owner in found if owner is not None}
 
-    def beside(self, metadata_files: Iterable[str]) -> dict[str, Any]:
-        """Those with snapshots that the table has not and that can be read: each with metadata that has only them.
-
-        A snapshot stands in one of them alone. Raises InDoubtError if there are too many.
-        """
-        seen = snapshot_ids(self._bridge, self._bridge.table.operations().current())
-        beside, number = dict[str, Any](), 0
+    def beside(self, metadata_files: Iterable[str]) -> Beside:
+        """Snapshots of these that the table has not, if their manifest lists are there. Raises InDoubtError for too many."""
+        seen, found, number = snapshot_ids(self._bridge, self._bridge.table.operations().current()), Beside(), 0
         # Names begin with a number that grows, and the last version of a table has most of what those before it have.
         for path in sorted(metadata_files, reverse=True):
             if (metadata := self._read(path)) is None:
                 continue
-            listed = snapshot_ids(self._bridge, metadata)
-            with reading(f"look for what {path} needs"):
-                readable = {found for found in listed - seen if self._is_readable(metadata.snapshot(found))}
+            listed, own = snapshot_ids(self._bridge, metadata), set[int]()
+            for snapshot in sorted(listed - seen):
+                if self._is_there(metadata.snapshot(snapshot), path, found):
+                    own.add(snapshot)
+                if number + len(own) > _MOST_BESIDE:
+                    raise _too_many(path)
             seen |= listed
-            number += len(readable)
-            if number > _MOST_BESIDE:
-                raise InDoubtError(
-                    f"Cannot tell what is needed: versions of the table such as {path} are not in its history, and have over "
-                    f"{_MOST_BESIDE} snapshots of their own",
-                    hint="The table may be registered in a second catalog, or its catalog was set back.",
-                )
-            if readable:
-                beside[path] = without(self._bridge, metadata, listed - readable)
-        return beside
+            number += len(own)
+            if own:
+                found.versions[path] = without(self._bridge, metadata, listed - own)
+        return found
 
-    def _is_readable(self, snapshot: Any) -> bool:
-        """Whether its manifest list and all manifests are there. Of a commit that was lost long ago some are expired."""
+    def _is_there(self, snapshot: Any, path: str, found: Beside) -> bool:
+        """Whether its manifest list is, if it has one, as all but the oldest tables have. Looks for each manifest once."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         io, manifest_list = self._bridge.table.io(), snapshot.manifestListLocation()
-        if manifest_list is not None and not io.newInputFile(manifest_list).exists():
-            return False
-        return all(io.newInputFile(manifest.path()).exists() for manifest in snapshot.allManifests(io))
+        try:
+            if manifest_list is not None and not io.newInputFile(manifest_list).exists():
+                return False
+            for manifest in {str(manifest.path()) for manifest in snapshot.allManifests(io)} - found.there - found.lost:
+                (found.there if io.newInputFile(manifest).exists() else found.lost).add(manifest)
+        except (Py4JJavaError, PySparkException) as error:
+            raise InDoubtError(f"Cannot tell what {path} needs: {reason_of(error)}", hint=_LOOK) from error
+        return True
 
     def _owner(self, metadata_file: str) -> str | None:
         metadata = self._read(metadata_file)
@@ -89,14 +105,31 @@ class Versions:
         return str(uuid)
 
     def _read(self, metadata_file: str) -> Any:
-        """None if it is gone: a busy table's oldest metadata file goes with each commit, so it may have been listed."""
+        """None if it is gone."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
+        io = self._bridge.table.io()
         try:
-            return self._parser.read(self._bridge.table.io(), metadata_file)
+            return self._parser.read(io, metadata_file)
         except (Py4JJavaError, PySparkException) as error:
-            if "NotFoundException" in str(error) or "FileNotFoundException" in str(error):
-                return None
+            # Asked for by itself: what may not be read is not found either, as some stores put it.
+            with suppress(Py4JJavaError, PySparkException):
+                if not io.newInputFile(metadata_file).exists():
+                    return None
             reason = reason_of(error)
             raise InDoubtError(f"Cannot tell which table {metadata_file} belongs to: {reason}", hint=_LOOK) from error
+
+
+def _log(metadata: Any) -> list[str]:
+    """The oldest first."""
+    return [str(entry.file()) for entry in metadata.previousFiles()]
+
+
+def _too_many(path: str) -> InDoubtError:
+    return InDoubtError(
+        f"Cannot tell what is needed: versions of the table such as {path} are not in its history, and have over "
+        f"{_MOST_BESIDE} snapshots of their own",
+        hint="The table may be registered in a second catalog, or its catalog was set back. If they are only its own old "
+        "versions, to which its log leads no more, add --i-know-that-no-other-table-is-here.",
+    )
