@@ -26,6 +26,7 @@ OWN_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.pa
 
 _METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 _BY_NAME = re.compile(r"^(version-hint\.text|partition-stats-.*|.*\.stats)$")
+_DOTTED = re.compile(r"/\.\.?(/|\Z)")
 _OURS = ("_neve", ".neve")
 _OTHER_FORMATS = frozenset({"_delta_log", ".hoodie"})
 
@@ -62,13 +63,13 @@ class Rules(Frozen):
         if not self.root.holds(location):
             return None
         parts = location.key[len(self.root.key) + 1 :].split("/")
-        return self._verdict(parts, location, modified_ms, is_directory=path.endswith("/")), location
+        return self._verdict(parts, location, modified_ms, path), location
 
-    def _verdict(self, parts: list[str], location: Location, modified_ms: int | None, *, is_directory: bool) -> Verdict:
+    def _verdict(self, parts: list[str], location: Location, modified_ms: int | None, path: str) -> Verdict:
         name = parts[-1]
         if not _OTHER_FORMATS.isdisjoint(parts):
             return Verdict.OTHER_FORMAT
-        if is_directory or any(self._is_hidden(part) for part in parts):
+        if path.endswith("/") or any(self._is_hidden(part) for part in parts):
             return Verdict.PROTECTED
         if _METADATA.search(name):
             return Verdict.METADATA
@@ -76,6 +77,8 @@ class Rules(Frozen):
             return Verdict.PROTECTED
         if self.running and name.startswith(self.running.get(location.key.rpartition("/")[0], ("/",))):
             return Verdict.RUNNING
+        if _DOTTED.search(path):
+            return Verdict.PROTECTED  # in an object store such a name is another than what it is short for
         # A store that does not tell the age tells nothing that a file could be condemned by.
         return Verdict.CANDIDATE if modified_ms and 0 < modified_ms < self.cutoff_ms else Verdict.FRESH
 

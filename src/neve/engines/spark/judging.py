@@ -20,6 +20,7 @@ _OTHER_FORMAT = r"/(_delta_log|\.hoodie)(/|\z)"
 # In Python's expressions `$` also stands before a last line feed, and `.` for anything but one; in Java's for more or less.
 _METADATA = r"\.metadata\.json(\.gz)?\n?\z"
 _BY_NAME = r"/(version-hint\.text|partition-stats-[^/\n]*|[^/\n]*\.stats)\n?\z"
+_DOTTED = r"/\.\.?(/|\z)"
 _SPECIAL = ("/_", "/.", ".metadata.json", "version-hint", "stats")
 """One of these is in every path that one of the patterns matches."""
 
@@ -86,12 +87,13 @@ def verdicts(rules: Rules) -> Column:
         (f.col("path").endswith("/") | below.rlike(_hidden(rules.hidden)), Verdict.PROTECTED),
         (below.rlike(_METADATA), Verdict.METADATA),
         (below.rlike(_BY_NAME), Verdict.PROTECTED),
+        (f.col("path").rlike(_DOTTED), Verdict.PROTECTED),
     ]
     by_name = by_age
     for condition, verdict in reversed(cases):
         by_name = f.when(condition, verdict.value).otherwise(by_name)
     # Texts are looked for much faster than patterns.
-    special = reduce(lambda one, other: one | other, (key.contains(part) for part in _SPECIAL))
+    special = reduce(lambda one, other: one | other, (f.col("path").contains(part) for part in _SPECIAL))
     return f.when(special | f.col("path").endswith("/"), by_name).otherwise(by_age)
 
 
