@@ -432,11 +432,12 @@ class OrphanSearch(Protocol):
         ...
 
     def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
-        """Table uuids of metadata files, except for those that are gone. Raises InDoubtError where one does not tell."""
+        """Table uuids of metadata files. Raises InDoubtError where one does not tell, or is gone since it was listed; of a list
+        that others made, those that are gone are left out."""
         ...
 
     def hold(self, metadata_files: Iterable[str]) -> Judged:
-        """What the files are if snapshots are needed too that only these versions of the table have, and that can be read.
+        """What the files are if snapshots are needed too that only these versions have, as far as they can be read.
 
         Raises InDoubtError if there are many.
         """

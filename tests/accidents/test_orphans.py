@@ -64,7 +64,7 @@ def test_a_table_of_another_catalog_is_at_the_same_location(site: Site, sites: M
 @accident(
     "A table was in two catalogs, and the orphan job of one deleted what was committed in the other",
     evidence="iceberg #5718, where the other is a branch",
-    guard="what versions of the table can read that are not in its history is held for them",
+    guard="what versions of the table name that are not in its history is held for them",
     without=[without(_Search.carry_out, "self._hold(judged)", "judged")],
     sees="lost files",
 )
