@@ -3,6 +3,9 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
+# Two workers, each with its own Spark session; the tests of a file stay together because they share tables.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 BENCH_WORK ?= bench/out/work
 BENCH_OPTIONS ?=
 
@@ -19,13 +22,13 @@ demo: setup ## Write bad tables into ./demo-warehouse, look at them, and compact
 	@.venv/bin/neve demo
 
 test: setup ## Run the tests that need no server
-	@$(PYTEST) -m "not slow and not stack"
+	@$(PYTEST) $(PARALLEL) -m "not slow and not stack"
 
 soak: setup ## Run the long tests: kills at every stage, stress, faults
 	@$(PYTEST) -m slow
 
 test-quick: setup ## Run the tests that start neither Spark nor a server
-	@$(PYTEST) -m "not spark and not stack and not slow"
+	@$(PYTEST) $(PARALLEL) -m "not spark and not stack and not slow"
 
 test-stack: setup ## Run the tests against real servers; those that cannot be had are skipped with the reason
 	@$(PYTEST) -m "stack and not slow"
@@ -54,7 +57,7 @@ wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fres
 
 bench: setup ## Run the benchmarks on a quiet machine, an hour or two; results go to bench/out (BENCH_OPTIONS=--quick to try)
 	@status=0; $(PY) bench/inspect.py || status=1; $(PY) -m bench.planning || status=1; \
-	for name in memory rewrite deletes oversized_deletes clustering sort_large maintenance scale query simulate; do \
+	for name in memory rewrite deletes oversized_deletes clustering sort_large maintenance writers scale query simulate; do \
 	  $(PY) -m bench.$$name --work $(BENCH_WORK)/$$name $(BENCH_OPTIONS) || status=1; done; \
 	$(PY) -m bench.chart_page; exit $$status
 

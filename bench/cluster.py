@@ -21,9 +21,9 @@ from typing import Any
 
 import psutil
 
-from neve.engines.spark.distribution import spark_home
-from neve.engines.spark.java import find_java
-from neve.engines.spark.session import SparkOptions
+from neve.spark.runtime.distribution import spark_home
+from neve.spark.runtime.java import find_java
+from neve.spark.runtime.session import SparkOptions
 from stack.errors import NotReadyError
 from stack.ports import free_ports
 from stack.web import fetch_json

@@ -22,10 +22,10 @@ from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
 from bench.rewrite import CATALOG, WrongContentError, opened
 from neve.compose import Neve
-from neve.core.plan_words import Tier
-from neve.core.record import RunOutcome
-from neve.core.units import MIB
-from neve.flow.plan import Request
+from neve.rewrite.group import Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
+from neve.table.units import MIB
 
 FEWER, SHARE, SKIPPING = 10.0, 0.15, 0.9
 """The bars: times fewer bytes read once clustered; after 5 % new rows, share of a full rewrite's bytes and of its skipping."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.shapes import Written
 from neve.compose import Neve
-from neve.core.plan_words import Kernel
-from neve.core.record import RunOutcome
-from neve.flow.plan import Request
+from neve.rewrite.group import Kernel
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 
 ICEBERG = "rewrite_data_files"
 

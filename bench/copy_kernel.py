@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.kernels import thrift
-from neve.kernels.agreement import Agreement
-from neve.kernels.copying import copy_row_groups, read_footers
-from neve.kernels.footer import Footer, read_footer
-from neve.kernels.footer_writing import MovedGroup, footer_bytes
+from neve.kernels.parquet import thrift
+from neve.kernels.parquet.agreement import Agreement
+from neve.kernels.parquet.copying import copy_row_groups, read_footers
+from neve.kernels.parquet.footer import Footer, read_footer
+from neve.kernels.parquet.footer_writing import MovedGroup, footer_bytes
 from neve.kernels.streams import LocalSink, LocalSource
 
 ROWS_PER_FILE, DISTINCT_FILES = 20_000, 50

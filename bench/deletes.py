@@ -26,9 +26,9 @@ from bench.rewrite import CATALOG, Field, Row, Run, TreeByRole, WrongContentErro
 from bench.shapes import Written
 from bench.shapes_deletes import FILES_PER_OUTPUT, Cdc, write
 from neve.compose import Neve
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
-from neve.engines.spark.staging import DELETE_CACHE
+from neve.rewrite.group import Kernel
+from neve.spark.tasks.staging import DELETE_CACHE
+from neve.table.units import MIB
 
 FASTER, LARGER = 2.0, 1.2
 """The bars: times faster than Iceberg's own, and times the memory of the half table."""

@@ -19,7 +19,7 @@ import psutil
 from bench.cluster import catalog_conf, limited, measured
 from bench.maintenance_parts import OrphanHunt, called, found
 from bench.rewrite import CATALOG
-from neve.engines.spark.session import open_session
+from neve.spark.runtime.session import open_session
 
 OURS, THEIRS = "neve orphans", "remove_orphan_files"
 _SAMPLE_SECONDS = 0.1

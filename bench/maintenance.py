@@ -21,7 +21,7 @@ from bench.contest import Side, take_turns
 from bench.driver_memory import OURS, THEIRS, driver_memory
 from bench.maintenance_parts import Expiry, ManyManifests, OrphanHunt, Place
 from bench.rewrite import WrongContentError, opened
-from neve.core.units import MIB
+from neve.table.units import MIB
 
 PARTS = ("expire", "orphans", "manifests")
 BARRED = ("expire", "orphans", "rewrite")

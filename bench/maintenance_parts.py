@@ -17,8 +17,8 @@ from bench.rewrite import CATALOG
 from bench.shapes_metadata import write_scattered, write_stream
 from neve.compose import Neve
 from neve.compose.orphans import OrphansAsked
-from neve.core.manifest_plan import ManifestsRecord
-from neve.core.record import RunOutcome
+from neve.maintenance.manifests import ManifestsRecord
+from neve.rewrite.record import RunOutcome
 
 
 @dataclass(frozen=True)

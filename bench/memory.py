@@ -19,9 +19,9 @@ from typing import Any
 from bench.chart import Chart, Series
 from bench.chart_page import OUT, Figures, leave, machine
 from bench.process_tree import measure
-from neve.core.plan_words import Kernel
-from neve.core.units import GIB, MIB
-from neve.core.work import InputFile, WorkOrder, WorkResult, WriteSettings
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import InputFile, WorkOrder, WorkResult, WriteSettings
+from neve.table.units import GIB, MIB
 
 BAR_BYTES = GIB
 FLAT_RATIO = 1.25
@@ -126,7 +126,7 @@ def _options() -> argparse.Namespace:
 def _run_one(path: Path) -> int:
     """In the process that is measured: nothing is imported but what a task imports."""
     from neve.kernels.orders import run_order
-    from neve.storage import Storage
+    from neve.storage.files import Storage
 
     print(run_order(WorkOrder.model_validate_json(path.read_text(encoding="utf-8")), Storage({})).model_dump_json())
     return 0

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
 from bench.cluster import CORES, EXECUTOR, catalog_conf, contest_options, limited, measured
-from neve.core.record import RunOutcome
-from neve.core.units import GIB, MIB
-from neve.engines.spark.session import SparkOptions, open_session
-from neve.flow.plan import Request
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
+from neve.spark.runtime.session import SparkOptions, open_session
+from neve.table.units import GIB, MIB
 
 PYTHON = "2g"
 PREFIX = b"urn:shop:eu-central-1:orders:invoice-line:"

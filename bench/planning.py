@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from bench.chart import Chart, Series
 from bench.chart_page import Figures, leave, machine
-from neve.core.files import SCHEMA, FileColumns, Partition, default_columns
-from neve.core.model import PartitionField, PartitionSpec, Snapshot, TableName, TableState
-from neve.core.plan import Plan
-from neve.core.policy import Policy
-from neve.core.units import KIB, MIB
-from neve.flow.plan import plan
+from neve.policy.model import Policy
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import plan
+from neve.table.files import SCHEMA, FileColumns, Partition, default_columns
+from neve.table.state import PartitionField, PartitionSpec, Snapshot, TableName, TableState
+from neve.table.units import KIB, MIB
 
 BARS = {100_000: 0.1, 1_000_000: 1.0}
 NOW_MS = 1_700_000_000_000

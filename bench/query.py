@@ -25,8 +25,8 @@ from bench.chart import Chart, Series
 from bench.chart_page import Figures, leave, machine
 from bench.shapes_events import DAYS, Answer, Events, Query, queries
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.flow.plan import Request
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from stack import web
 from stack.endpoints import ProxyEndpoint, RestEndpoint

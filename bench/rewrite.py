@@ -25,9 +25,9 @@ from bench.contenders import ICEBERG, Contender, DeclinedError, iceberg, iceberg
 from bench.own_tree import OwnTree
 from bench.shapes import SHAPES, Written, write
 from neve.compose import Neve
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
+from neve.rewrite.group import Kernel
 from neve.settings import load_settings
+from neve.table.units import MIB
 
 CATALOG = "local"
 _OURS = (Kernel.COPY, Kernel.ARROW)

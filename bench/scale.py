@@ -23,7 +23,7 @@ from bench.chart_page import Figures, leave, machine
 from bench.contenders import DeclinedError, ours
 from bench.rewrite import CATALOG, Field, WrongContentError, opened
 from bench.shapes import SHAPES, write
-from neve.core.plan_words import Kernel
+from neve.rewrite.group import Kernel
 
 WORKERS = (1, 2)
 KERNELS = (Kernel.COPY, Kernel.ARROW, Kernel.SPARK)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from neve.core.units import MIB
+from neve.table.units import MIB
 
 _EVENTS = {
     "id": "id",

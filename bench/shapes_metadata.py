@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.samples import avro
-from neve.samples.history import DAYS, Commit, History, Part
+from neve.samples.history import DAYS, Commit, Part, SampleHistory
 from neve.samples.manifests import ManifestWriter
 from neve.samples.metadata import create, register
 
@@ -29,7 +29,7 @@ FILES_PER_COMMIT, COMMITS_PER_COMPACTION = 2, 100
 
 
 @dataclass
-class Stream(History):
+class Stream(SampleHistory):
     """A writer that commits a few files at a time, compacted as it goes. Numbers from `files` on are compacted files."""
 
     def files_by_commit(self, files: range) -> Iterator[tuple[Commit, int]]:
@@ -53,7 +53,7 @@ class Stream(History):
 
 
 @dataclass
-class Scattered(History):
+class Scattered(SampleHistory):
     """One commit whose files are of any day, as after a backfill: no manifest can be left out for a query of one day."""
 
     def day_of(self, commit: Commit, rng: random.Random) -> int:

@@ -22,7 +22,7 @@ from bench.chart_page import Figures, leave, machine
 from bench.simulation.rewriting import CALIBRATION, calibration
 from bench.simulation.running import NOTHING, Life, Strategy, live
 from bench.simulation.workloads import names, workload
-from neve.core.units import GIB, MIB
+from neve.table.units import GIB, MIB
 
 if TYPE_CHECKING:
     from bench.simulation.replaying import Compared

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
 from bench.cluster import CORES, EXECUTOR, PYTHON, catalog_conf, contest_options, limited, measured
-from neve.core.units import GIB, MIB
-from neve.engines.spark.session import SparkOptions, open_session
+from neve.spark.runtime.session import SparkOptions, open_session
+from neve.table.units import GIB, MIB
 
 TABLE = "lake.db.orders"
 FILES = 44
@@ -134,12 +134,12 @@ def _contend(options: argparse.Namespace, size: Size) -> dict[str, Any]:
 
 def _ours(spark: Any, layout: str, target: int) -> list[Path]:
     """The kernel alone: nothing is committed."""
-    from neve.core.layout import Layout
-    from neve.core.model import TableName
-    from neve.core.plan_words import Kernel
-    from neve.core.work import InputFile, WorkOrder, WriteSettings
-    from neve.engines.spark.bridge import TableBridge
-    from neve.engines.spark.spark_kernel import SparkKernel
+    from neve.rewrite.group import Kernel
+    from neve.rewrite.work_order import InputFile, WorkOrder, WriteSettings
+    from neve.spark.table.bridge import TableBridge
+    from neve.spark.tasks.spark_kernel import SparkKernel
+    from neve.table.layout import Layout
+    from neve.table.state import TableName
 
     bridge = TableBridge(spark, TableName(catalog="lake", namespace=("db",), name="orders"))
     head = bridge.head()

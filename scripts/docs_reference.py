@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from neve.core.units import format_bytes, format_seconds
+from neve.table.units import format_bytes, format_seconds
 
 _GENERATED = "<!-- Generated from the code by scripts/docs.py; edits here are lost. -->"
 
@@ -168,7 +168,7 @@ def _doc(thing: Any) -> str:
 
 
 def _policy() -> str:
-    from neve.core.policy import Policy, knobs
+    from neve.policy.model import Policy, knobs
 
     fields = {str(field.alias): (name, field) for name, field in Policy.model_fields.items()}
     rows = []
@@ -216,34 +216,34 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def _inspection_schema() -> dict[str, Any]:
-    from neve.core.inspection import Inspection
+    from neve.health.inspection import Inspection
 
     return Inspection.model_json_schema(mode="serialization")
 
 
 def _work_order_schema() -> dict[str, Any]:
     """What an order must say to be carried out; what has a default may be left out."""
-    from neve.core.work import WorkOrder
+    from neve.rewrite.work_order import WorkOrder
 
     return _of_this_version(WorkOrder.model_json_schema())
 
 
 def _work_result_schema() -> dict[str, Any]:
     """What a result says; bounds are Iceberg's bytes in base64."""
-    from neve.core.work import WorkResult
+    from neve.rewrite.work_order import WorkResult
 
     return _of_this_version(WorkResult.model_json_schema(mode="serialization"))
 
 
 def _of_this_version(schema: dict[str, Any]) -> dict[str, Any]:
-    from neve.core.work import FORMAT_VERSION
+    from neve.rewrite.work_order import FORMAT_VERSION
 
     schema["properties"]["format_version"]["const"] = FORMAT_VERSION
     return schema
 
 
 def _inspection() -> str:
-    from neve.core.inspection import SCHEMA_VERSION, Inspection
+    from neve.health.inspection import SCHEMA_VERSION, Inspection
 
     parts = []
     for model in _models_of(Inspection):

@@ -25,12 +25,14 @@ if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >"$stamp"
 fi
 
-# Kills, damage, and what others commit meanwhile are met by our own code and by Iceberg, which are the same on every Spark.
-same="cdc commit_rules deletes_damage deletes_machine deltas late_deletes late_fates maintenance_killed maintenance_machine resume"
+# Kills, damage, and what others commit meanwhile are met by our own code and by Iceberg, which are the same on every Spark. So are
+# the commands that we show: what they start is tested here by its own file.
+same="cdc commands_run commit_rules damaged_footers deletes_damage deletes_machine deltas gone_table late_deletes late_fates
+maintenance_killed maintenance_machine resume two_hosts"
 if [ $# -eq 0 ]; then
   set -- tests/spark
   for name in $same; do
     set -- "$@" "--ignore=tests/spark/test_$name.py"
   done
 fi
-exec "$venv/bin/python" -m pytest -m "not slow and not stack" "$@"
+exec "$venv/bin/python" -m pytest -n 2 --dist loadfile -m "not slow and not stack" "$@"

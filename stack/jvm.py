@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from neve.engines.spark import jars
-from neve.engines.spark.java import Java, find_java
 from neve.errors import EnvironmentFaultError
+from neve.spark.runtime import jars
+from neve.spark.runtime.java import Java, find_java
 from stack.errors import UnavailableError
 
 

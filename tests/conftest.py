@@ -1,12 +1,27 @@
-"""What every test folder shares: real servers (`stack`), and a home that is never the developer's own."""
+"""What all tests share: real servers (`stack`), one Spark session with a SQLite catalog named `local`, and a private home.
+
+A process can have one Spark session. With several workers (`pytest -n 2`), each has its own session and warehouse.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.local_catalog import local_catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from neve.errors import NeveError
+    from neve.table.state import TableName
 
 pytest_plugins = ["stack.pytest_plugin"]
 
@@ -24,3 +39,45 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("NEVE_STATE__URL", f"sqlite:///{tmp_path / 'state.db'}")
     monkeypatch.setenv("NEVE_CACHE__DIRECTORY", str(tmp_path / "metadata-cache"))
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with the tables of the catalog `local`."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(warehouse: Path) -> Iterator[SparkSession]:
+    """The Spark session of this process. Tests use namespaces of their own."""
+    from neve.spark.runtime.session import SparkOptions, open_session
+
+    # Most statements of a test run once: compiling them well takes longer than running them slowly (a third less CPU time).
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    options = SparkOptions(master="local[2]", driver_memory="1g", conf=quick)
+    with open_session(options, catalog_conf=local_catalog(warehouse), needs=["sqlite"], app_name="neve-tests") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def without_tables_of_other_modules(warehouse: Path) -> Iterator[None]:
+    """Hides tables that other modules left, some of them broken on purpose, from the index of files."""
+    from neve.compose.place import Place
+
+    database = warehouse / "catalog.db"
+    if not database.exists():
+        yield
+        return
+    with closing(sqlite3.connect(database)) as opened:
+        left = {f"local.{namespace}.{name}" for namespace, name in opened.execute(_TABLES)}
+    original = Place.survey
+
+    def survey(self: Place) -> Iterator[TableName | tuple[str, NeveError]]:
+        yield from (found for found in original(self) if isinstance(found, tuple) or str(found) not in left)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Place, "survey", survey)
+        yield
+
+
+_TABLES = "SELECT table_namespace, table_name FROM iceberg_tables"

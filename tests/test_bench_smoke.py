@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from bench.chart_page import Figures, filled
 from bench.file_opens import FileOpens
+from bench.row_writer import Command, Model, commands
 from bench.scale import Measured, Rate
 from bench.shapes_deletes import Cdc
 from bench.shapes_events import Events
@@ -81,6 +83,41 @@ def test_the_clustering_benchmark_reads_less_at_every_stage_and_keeps_the_rows(t
     assert read["neve cluster"] < read["as written"]
 
 
+def test_commands_of_the_writers_benchmark_come_from_its_seed_and_mostly_change_the_newest_days() -> None:
+    first, again, other = (list(islice(commands(seed), 100)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert [command.kind for command in first[:4]] == ["UPDATE", "DELETE", "MERGE", "UPDATE"]
+    assert sum(command.day >= 6 for command in first) == 83
+
+
+def test_the_model_of_the_writers_benchmark_follows_every_command() -> None:
+    model = Model.new()
+    assert model.totals()[7] == (24_000, sum(range(7, 192_000, 8)), 0)
+    model.apply(Command("UPDATE", 7, 7))
+    changed = [i for i in range(192_000) if i % 97 == 7 and i % 8 == 7]
+    assert model.totals()[7][2] == len(changed)
+    model.apply(Command("DELETE", 7, 7))
+    gone = [i for i in range(192_000) if i % 499 == 7 and i % 8 == 7]
+    assert model.totals()[7][:2] == (24_000 - len(gone), sum(range(7, 192_000, 8)) - sum(gone))
+    model.apply(Command("MERGE", 0, 1))
+    young = [i for i in range(192_000 - 30, 192_000) if i % 8 == 0]
+    assert model.totals()[0][0] == 24_000 + 30
+    assert model.totals()[0][2] == 100 * len(young)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_writers_counts_the_commands_of_both_sides_and_finds_the_rows_right(tmp_path: Path) -> None:
+    document = left_by("writers", tmp_path)
+    assert [(side["contender"], side["is_right"], side["failed_appends"]) for side in document["sides"]] == [
+        ("rewrite_data_files", True, 0),
+        ("neve maintain", True, 0),
+    ]
+    assert all(sum(side["commands"].values()) >= 1 for side in document["sides"])
+    assert (tmp_path / "writers.svg").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_benchmark_of_large_sorts_lets_everybody_finish_a_small_table(tmp_path: Path) -> None:
@@ -100,6 +137,17 @@ def test_the_deletes_benchmark_leaves_the_right_rows_without_deletes_and_opens_e
     assert theirs >= own
     assert list(document["memory"]) == ["10", "20"]
     assert (tmp_path / "deletes.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_the_file_index_finds_exactly_the_orphans_of_a_small_catalog(tmp_path: Path) -> None:
+    document = left_by("orphan_index", tmp_path)
+    cold, same, changed, *searches = document["rows"]
+    assert [row["loads"] for row in (cold, same, changed)] == [7, 7, 7]
+    assert cold["reads"] > changed["reads"] > same["reads"] == 7
+    assert len(searches) == 2
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_table_of_changes_knows_which_rows_are_left() -> None:

@@ -114,6 +114,15 @@ def test_names_say_what_a_thing_is(module: Path) -> None:
     assert getters_in(tree) == []
 
 
+def test_no_two_public_classes_have_the_same_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.parse(module.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(relative(module))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_folders_are_at_most_three_deep() -> None:
     depths = {relative(m): len(m.relative_to(PACKAGE).parents) - 1 for m in MODULES}
     assert {name: depth for name, depth in depths.items() if depth > MAX_DEPTH} == {}
@@ -166,7 +175,7 @@ def test_every_error_code_has_a_troubleshooting_entry() -> None:
 
 
 def test_every_knob_is_documented() -> None:
-    from neve.core.policy import knobs
+    from neve.policy.model import knobs
 
     page = documented("policy.md")
     missing = [key for key in knobs() if f"`{key}`" not in page]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -10,7 +11,7 @@ import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from neve.errors import AccessDeniedError, BadRequestError, StorageError
-from neve.storage import Storage, unsupported
+from neve.storage.files import Storage, unsupported
 
 if TYPE_CHECKING:
     from stack.endpoints import S3Endpoint
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}", "file://localhost{}"])
 @pytest.mark.parametrize("name", ["plain", "day=2024-02-29", "with space", "100%25", "a#b?c", "über"])
-def test_a_local_file_is_written_read_found_and_deleted_however_it_is_spelled(tmp_path: Path, spelling: str, name: str) -> None:
+def test_a_local_file_is_written_read_found_and_taken_back_however_it_is_spelled(
+    tmp_path: Path, spelling: str, name: str
+) -> None:
     path = tmp_path / name / "part.parquet"
     location, storage = spelling.format(path), Storage({})
     sink = storage.sink(location)
@@ -31,8 +34,8 @@ def test_a_local_file_is_written_read_found_and_deleted_however_it_is_spelled(tm
     source = storage.source(location, 8)
     assert (source.size_bytes, source.read_at(2, 3)) == (8, b"234")
     assert storage.begins_with(location.removesuffix(".parquet")) == [location]
-    storage.delete(location)
-    storage.delete(location)
+    sink.take_back()
+    sink.take_back()
     assert not path.exists()
 
 
@@ -42,6 +45,24 @@ def test_a_local_file_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     sink.abort()
     sink.abort()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sink_takes_back_a_file_that_it_has_not_completed(tmp_path: Path) -> None:
+    sink = Storage({}).sink(str(tmp_path / "part.parquet"))
+    sink.write(b"0123")
+    sink.take_back()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sink_that_wrote_nothing_takes_back_nothing_of_others(tmp_path: Path) -> None:
+    (tmp_path / "part.parquet").write_bytes(b"theirs")
+    sink = Storage({}).sink(str(tmp_path / "part.parquet"))
+    sink.take_back()
+    assert (tmp_path / "part.parquet").read_bytes() == b"theirs"
+
+
+def test_storage_has_no_way_to_delete() -> None:
+    assert [name for name in dir(Storage) if re.search("delete|remove|unlink|move|purge", name)] == []
 
 
 def test_a_missing_local_file_is_named(tmp_path: Path) -> None:
@@ -110,7 +131,7 @@ def bucket(s3: S3Endpoint) -> Bucket:
 @pytest.mark.stack
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 @pytest.mark.parametrize("name", ["plain", "day=2024-02-29", "with space", "100%25", "a#b"])
-def test_an_object_is_written_read_found_and_deleted(bucket: Bucket, scheme: str, name: str) -> None:
+def test_an_object_is_written_read_found_and_taken_back(bucket: Bucket, scheme: str, name: str) -> None:
     storage, location = Storage(bucket.properties), f"{scheme}://{bucket.name}/{scheme}/{name}/part.parquet"
     sink = storage.sink(location)
     sink.write(b"0123")
@@ -121,9 +142,9 @@ def test_an_object_is_written_read_found_and_deleted(bucket: Bucket, scheme: str
     source = storage.source(location, 8)
     assert (source.size_bytes, source.read_at(2, 3)) == (8, b"234")
     assert storage.begins_with(location.removesuffix(".parquet")) == [location]
-    storage.delete(location)
+    sink.take_back()
     assert f"{scheme}/{name}/part.parquet" not in bucket.objects()
-    storage.delete(location)
+    sink.take_back()
 
 
 @pytest.mark.stack

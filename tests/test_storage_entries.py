@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from neve.errors import AccessDeniedError
-from neve.storage import Entry, Storage
+from neve.storage.files import Storage, StorageEntry
 
 if TYPE_CHECKING:
     from stack.endpoints import S3Endpoint
@@ -31,8 +31,8 @@ def test_local_entries_have_size_and_age_and_are_spelled_as_their_directory(tmp_
     make(tmp_path)
     root, storage = spelling.format(tmp_path), Storage({})
     found = sorted(storage.entries(root))
-    directories = [Entry(f"{root}/{name}", None, None) for name in ("_g", "b")]
-    assert found == [directories[0], Entry(f"{root}/a", 2, 1_700_000_000_123), directories[1]]
+    directories = [StorageEntry(f"{root}/{name}", None, None) for name in ("_g", "b")]
+    assert found == [directories[0], StorageEntry(f"{root}/a", 2, 1_700_000_000_123), directories[1]]
     files = [entry for entry in storage.entries(root, recursive=True) if entry.size_bytes is not None]
     assert sorted(entry.path for entry in files) == sorted(f"{root}/{name}" for name in NAMES)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from neve.core.quarantine import trash_path
-from neve.errors import BadRequestError, MissingExtraError, StorageError
-from neve.storage_moves import StoredFiles
-from neve.storage_s3 import is_same
+from neve.errors import BadRequestError, MissingExtraError, NeveError, StorageError
+from neve.maintenance.quarantine import trash_path
+from neve.maintenance.removal import Unreachable
+from neve.storage.moves import LocalFiles, StoredFiles
+from neve.storage.s3 import is_same
+from tests.maintenance.quarantine_fakes import proof
 
 
 @pytest.fixture
@@ -33,10 +36,10 @@ def test_a_file_goes_to_the_trash_and_back_however_it_is_spelled(
     path = spelling.format(put(tmp_path, name))
     trash = trash_path(path, "r1", spelling.format(tmp_path))
     assert files.sizes([path, trash]) == [7, None]
-    assert files.move([(path, trash)]) == {}
+    assert files.move([(path, trash)], proof(path)) == {}
     assert files.sizes([path, trash]) == [None, 7]
     assert (tmp_path / ".neve-trash" / "r1" / name).read_text() == "content"
-    assert files.move([(trash, path)]) == {}
+    assert files.put_back([(trash, path)]) == {}
     assert (tmp_path / name).read_text() == "content"
     assert not (tmp_path / ".neve-trash").exists()
 
@@ -45,7 +48,7 @@ def test_a_move_overwrites_nothing_and_the_others_go_on(tmp_path: Path, files: S
     a, b = put(tmp_path, "a"), put(tmp_path, "b")
     taken = put(tmp_path, "taken", "mine")
     gone = str(tmp_path / "gone")
-    failures = files.move([(a, taken), (gone, f"{gone}2"), (b, f"{b}2")])
+    failures = files.move([(a, taken), (gone, f"{gone}2"), (b, f"{b}2")], proof(a, b, gone))
     assert failures == {
         a: f"Cannot move {a}: there is a file at {taken}",
         gone: f"Cannot move {gone}: [Errno 2] No such file or directory: '{gone}' -> '{gone}2'",
@@ -56,20 +59,40 @@ def test_a_move_overwrites_nothing_and_the_others_go_on(tmp_path: Path, files: S
 def test_deleting_what_is_not_there_is_fine_and_empty_trash_goes_with_the_last_file(tmp_path: Path, files: StoredFiles) -> None:
     kept = put(tmp_path, "data/kept")
     first, last = put(tmp_path, ".neve-trash/r1/data/a"), put(tmp_path, ".neve-trash/r1/data/deep/b")
-    assert files.delete([first, str(tmp_path / "data" / "gone")]) == {}
+    gone = str(tmp_path / "data" / "gone")
+    proved = proof(first, last, kept, gone)
+    assert files.delete([first, gone], proved) == {}
     assert Path(last).exists()
-    assert files.delete([last]) == {}
+    assert files.delete([last], proved) == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
-    assert files.delete([kept]) == {}
+    assert files.delete([kept], proved) == {}
     assert (tmp_path / "data").is_dir()  # a table's own directory stays
 
 
 def test_what_cannot_be_deleted_is_told_by_path(tmp_path: Path, files: StoredFiles) -> None:
     directory = str(tmp_path / "d")
     Path(directory).mkdir()
-    (failure,) = files.delete([directory]).items()
+    (failure,) = files.delete([directory], proof(directory)).items()
     assert failure[0] == directory
     assert failure[1].startswith(f"Cannot delete {directory}: ")
+
+
+@pytest.mark.parametrize("store", [StoredFiles({}), LocalFiles()], ids=["any storage", "a disk"])
+def test_without_a_proof_that_covers_every_file_none_is_touched(tmp_path: Path, store: Any) -> None:
+    proved, other = put(tmp_path, "proved"), put(tmp_path, "other")
+    with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
+        store.delete([proved, other], proof(proved))
+    with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
+        store.move([(proved, f"{proved}2"), (other, f"{other}2")], proof(proved))
+    with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
+        store.delete([other], Unreachable.of_nothing())
+    with pytest.raises(TypeError, match=r"^Cannot remove files: a proof is needed that nothing needs them, not frozenset$"):
+        store.delete([other], frozenset([other]))
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'proof'$"):
+        store.delete([other])
+    with pytest.raises(NeveError, match=rf"^Cannot put {other} back: it is in no trash directory$"):
+        store.put_back([(other, f"{other}2")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "proved"]
 
 
 def test_a_file_in_the_way_of_a_directory_is_no_file(tmp_path: Path, files: StoredFiles) -> None:
@@ -91,14 +114,14 @@ def test_other_storage_is_refused(files: StoredFiles) -> None:
 
 def test_a_storage_property_that_would_be_ignored_is_refused() -> None:
     with pytest.raises(
-        BadRequestError, match=r"^Cannot move files on S3: the storage property s3\.sse\.type is not implemented"
+        BadRequestError, match=r"^Cannot use objects on S3: the storage property s3\.sse\.type is not implemented"
     ):
         StoredFiles({"s3.sse.type": "kms"}).keeps_versions("s3://b/k")
 
 
 def test_the_extra_that_brings_boto3_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(MissingExtraError, match=r"^Cannot move files on S3: boto3 is not installed$") as caught:
+    with pytest.raises(MissingExtraError, match=r"^Cannot use objects on S3: boto3 is not installed$") as caught:
         StoredFiles({}).keeps_versions("s3://b/k")
     assert caught.value.hint == "Install it with: pip install 'neve[aws]'"
 

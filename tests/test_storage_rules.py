@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from neve.errors import AccessDeniedError
-from neve.storage_rules import deleting_rules
-from neve.storage_s3 import S3Files
+from neve.storage.rules import deleting_rules
+from neve.storage.s3 import S3Files
 
 AFTER = {"Expiration": {"Days": 30}}
 

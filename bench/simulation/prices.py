@@ -1,4 +1,4 @@
-"""What things cost, by the formulas of `neve.core.cost` and its table of rates: requests by kind, core seconds, money.
+"""What things cost, by the formulas of `neve.rewrite.cost` and its table of rates: requests by kind, core seconds, money.
 
 Rewrites are priced by the plan, scans by `Scanned`. Added here, as assumptions: planning a query, looking
 at a table, committing.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neve.core.cost import Rates
+from neve.rewrite.cost import Rates
 
 ENTRIES_PER_MANIFEST = 1_000
 ENTRIES_PER_SECOND = 50_000

@@ -10,8 +10,8 @@ import numpy as np
 from bench.simulation.prices import EXECUTORS, Cost, metadata_cost
 from bench.simulation.table import SECOND_MS, Array, Files, Table
 from bench.simulation.workloads import Query, Workload
-from neve.core.cost import Rates, Scanned
-from neve.core.files import DATA, EQUALITY_DELETES, POSITION_DELETES
+from neve.rewrite.cost import Rates, Scanned
+from neve.table.files import DATA, EQUALITY_DELETES, POSITION_DELETES
 
 
 def ask(table: Table, query: Query, rates: Rates, *, now_ms: int) -> Cost:

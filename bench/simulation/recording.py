@@ -20,15 +20,15 @@ from bench.simulation.table import path_of
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
 from neve.compose import Neve
-from neve.core.depth import Depth
-from neve.core.files import DATA, UNKNOWN, FileColumns
-from neve.core.model import TableName, TableState
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import RunRecord
-from neve.core.row_groups import row_groups_by_file
-from neve.flow import inspect
-from neve.flow.plan import Request
+from neve.health.row_groups import row_groups_by_file
+from neve.operations import inspect
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunRecord
 from neve.samples.equality_deletes import add_equality_deletes
+from neve.table.depth import Depth
+from neve.table.files import DATA, UNKNOWN, FileColumns
+from neve.table.state import TableName, TableState
 
 Numbers = dict[tuple[str, int], int]
 """By path and place inside it."""

@@ -16,11 +16,11 @@ from bench.simulation.recording import RECORDED
 from bench.simulation.rewriting import Calibration, Fit, Inputs, carry_out
 from bench.simulation.table import NUMBERS, Array, Table, files_of, number_of
 from bench.simulation.workloads import Workload
-from neve.core.files import DATA, FileColumns
-from neve.core.groups import KERNELS
-from neve.core.model import PartitionSpec, Snapshot
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel
+from neve.rewrite.group import Kernel
+from neve.rewrite.groups import KERNELS
+from neve.rewrite.plan import Plan
+from neve.table.files import DATA, FileColumns
+from neve.table.state import PartitionSpec, Snapshot
 
 BYTES_OFF = 0.10
 """How far the bytes may be off."""

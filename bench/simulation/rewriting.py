@@ -18,16 +18,16 @@ import numpy as np
 
 from bench.simulation.table import Array, Files, Table, files_of, number_of, path_of
 from bench.simulation.tiling import boxes_of, in_sequence, ordered
-from neve.core.deletes import DeleteIndex, unpartitioned
-from neve.core.files import DATA
-from neve.core.groups import KERNELS
-from neve.core.layout import WRITTEN_IN, Layout
-from neve.core.model import RUN_ID, PartitionSpec
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
 from neve.kernels.arrow.goals import Goals
 from neve.kernels.arrow.model import WriteOptions
+from neve.rewrite.group import Kernel
+from neve.rewrite.groups import KERNELS
+from neve.rewrite.plan import Plan
+from neve.table.delete_index import DeleteIndex, unpartitioned
+from neve.table.files import DATA
+from neve.table.layout import WRITTEN_IN, Layout
+from neve.table.state import RUN_ID, PartitionSpec
+from neve.table.units import MIB
 
 ROW_GROUP_BYTES = 128 * MIB
 PENDING_BYTES = 90 * MIB

@@ -18,11 +18,11 @@ from bench.simulation.rewriting import calibration, carry_out
 from bench.simulation.table import DAY_MS, HOUR_MS, SECOND_MS, Table, number_of
 from bench.simulation.workloads import Workload
 from bench.simulation.writing import begin, write
-from neve.core.cost import Rates
-from neve.core.files import DATA
-from neve.core.plan import Plan
-from neve.core.policy import Policy
-from neve.flow.plan import Request, bounds_wanted, plan
+from neve.policy.model import Policy
+from neve.rewrite.cost import Rates
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, bounds_wanted, plan
+from neve.table.files import DATA
 
 START_MS = 1_767_571_200_000
 """A Monday, at midnight."""

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.simulation.workloads import Workload
-from neve.core.files import DATA, DEFAULTS, EQUALITY_DELETES, POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition
-from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot, TableName, TableState
-from neve.flow.inspect import Memory
+from neve.rewrite.memory import Memory
+from neve.table.files import DATA, DEFAULTS, EQUALITY_DELETES, POSITION_DELETES, SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.table.state import Column, PartitionField, PartitionSpec, Snapshot, TableName, TableState
 
 Array = npt.NDArray[Any]
 Files = dict[str, Array]

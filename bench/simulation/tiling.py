@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from bench.simulation.table import Array
-from neve.core.layout import LayoutKind
+from neve.table.layout import LayoutKind
 
 
 @dataclass(frozen=True)

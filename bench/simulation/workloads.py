@@ -11,7 +11,7 @@ from typing import Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from neve.core.units import Bytes, Seconds
+from neve.table.units import Bytes, Seconds
 
 FOLDER = Path(__file__).parent.parent / "workloads"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.simulation.table import DAY_MS, HOUR_MS, SECOND_MS, Array, Files, Table, files_of
 from bench.simulation.workloads import Deletes, Start, Write
-from neve.core.files import DATA, EQUALITY_DELETES, POSITION_DELETES
+from neve.table.files import DATA, EQUALITY_DELETES, POSITION_DELETES
 
 _QUIETEST_HOUR = 3
 

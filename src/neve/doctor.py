@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from neve.engines.spark import distribution, jars, session
-from neve.engines.spark.java import Java, find_java
-from neve.engines.spark.session import SparkOptions
 from neve.errors import MissingExtraError, NeveError
+from neve.spark.runtime import distribution, jars, session
+from neve.spark.runtime.java import Java, find_java, submitted_home
+from neve.spark.runtime.session import SparkOptions
 
 _MIN_PYTHON = (3, 11)
 _GIB = 1 << 30
@@ -48,8 +49,8 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
-    """One thing looked at: what was found, and what to do about it if anything."""
+class DoctorCheck:
+    """One thing looked at: what was found, and what to do about it if anything; with `ok`, what other programs need."""
 
     name: str
     status: Status
@@ -67,7 +68,7 @@ def run_checks(
     start_spark: bool = False,
     open_session: Opener = session.open_session,
     environ: Mapping[str, str] | None = None,
-) -> tuple[Check, ...]:
+) -> tuple[DoctorCheck, ...]:
     """All checks, in the order in which they build on each other. A probe that is None counts as not configured."""
     options = options or SparkOptions()
     environ = os.environ if environ is None else environ
@@ -80,20 +81,22 @@ def run_checks(
     return tuple(checks)
 
 
-def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
+def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> DoctorCheck:
     """Whether this Python is new enough."""
     text = ".".join(str(part) for part in version)
     if version >= _MIN_PYTHON:
-        return Check("python", Status.OK, f"{text} at {sys.executable}")
-    return Check("python", Status.FAIL, f"{text} is too old", "Install Python 3.11 or newer and make a new environment.")
+        return DoctorCheck("python", Status.OK, f"{text} at {sys.executable}")
+    return DoctorCheck("python", Status.FAIL, f"{text} is too old", "Install Python 3.11 or newer and make a new environment.")
 
 
-def _spark_checks(options: SparkOptions, needs: Collection[str], environ: Mapping[str, str]) -> Iterator[Check]:
+def _spark_checks(options: SparkOptions, needs: Collection[str], environ: Mapping[str, str]) -> Iterator[DoctorCheck]:
     """PySpark, then Java, then jars: each needs the one before it."""
     try:
         spark = distribution.installed(environ)
     except MissingExtraError as error:
-        yield Check("spark", Status.WARN, "PySpark is not installed: looking at tables works, rewriting does not", error.hint)
+        yield DoctorCheck(
+            "spark", Status.WARN, "PySpark is not installed: looking at tables works, rewriting does not", error.hint
+        )
         yield from (_skipped("java", "spark"), _skipped("jars", "spark"))
         return
     except NeveError as error:
@@ -101,14 +104,23 @@ def _spark_checks(options: SparkOptions, needs: Collection[str], environ: Mappin
         yield from (_skipped("java", "spark"), _skipped("jars", "spark"))
         return
     pair = f"PySpark {spark.pyspark_version} with Spark {spark.spark_version}, Scala {spark.scala}"
-    yield Check("spark", Status.OK, pair if spark.home == distribution.pyspark_home() else f"{pair} in {spark.home}")
+    yield DoctorCheck("spark", Status.OK, pair if spark.home == distribution.pyspark_home() else f"{pair} in {spark.home}")
     try:
         java = find_java(spark_version=spark.spark_version, java_home=options.java_home, environ=environ)
     except NeveError as error:
         yield from (_failed("java", error), _skipped("jars", "java"))
         return
-    yield Check("java", Status.OK, f"Java {java.version} from {java.origin}: {java.home}")
+    yield DoctorCheck(
+        "java", Status.OK, f"Java {java.version} from {java.origin}: {java.home}", _java_for_submit(java, environ)
+    )
     yield _guarded("jars", lambda: _jars(options, needs, java=java, spark=spark, environ=environ))
+
+
+def _java_for_submit(java: Java, environ: Mapping[str, str]) -> str | None:
+    """How spark-submit and pyspark start with the Java that was found, where they would not by themselves."""
+    if submitted_home(environ) == java.home:
+        return None
+    return f"For spark-submit and pyspark: export JAVA_HOME={quote(str(java.home))}"
 
 
 def _jars(
@@ -125,9 +137,9 @@ def _jars(
     return f"{', '.join(path.name for path in paths)} in {', '.join(places)}"
 
 
-def _check_session(before: Collection[Check], opened: Callable[[], AbstractContextManager[Any]]) -> Check:
+def _check_session(before: Collection[DoctorCheck], opened: Callable[[], AbstractContextManager[Any]]) -> DoctorCheck:
     if any(check.status in (Status.FAIL, Status.SKIP) for check in before):
-        return Check("session", Status.SKIP, "not started, since something above is missing")
+        return DoctorCheck("session", Status.SKIP, "not started, since something above is missing")
 
     def start() -> str:
         begun = time.monotonic()
@@ -145,26 +157,26 @@ def _python_of_a_worker(_answer: int) -> str:
     return platform.python_version()
 
 
-def _check_probe(name: str, probe: Probe | None) -> Check:
-    return Check(name, Status.SKIP, "not configured") if probe is None else _guarded(name, probe)
+def _check_probe(name: str, probe: Probe | None) -> DoctorCheck:
+    return DoctorCheck(name, Status.SKIP, "not configured") if probe is None else _guarded(name, probe)
 
 
-def check_clock(remote_clock: RemoteClock | None, *, local_clock: Callable[[], float] = time.time) -> Check:
+def check_clock(remote_clock: RemoteClock | None, *, local_clock: Callable[[], float] = time.time) -> DoctorCheck:
     """Compares the clocks: Iceberg refuses commits from a clock that is a minute behind, object stores sign with the time."""
     if remote_clock is None:
-        return Check("clock", Status.SKIP, "nothing to compare with")
+        return DoctorCheck("clock", Status.SKIP, "nothing to compare with")
     begun = local_clock()
     try:
         remote = remote_clock()
     except Exception as error:
-        return Check("clock", Status.SKIP, f"the other clock cannot be read: {error}")
+        return DoctorCheck("clock", Status.SKIP, f"the other clock cannot be read: {error}")
     ours = (begun + local_clock()) / 2
     skew = ours - remote
     detail = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the catalog or storage"
     if abs(skew) <= _WARN_SKEW_SECONDS:
-        return Check("clock", Status.OK, detail)
+        return DoctorCheck("clock", Status.OK, detail)
     status = Status.WARN if abs(skew) <= _FAIL_SKEW_SECONDS else Status.FAIL
-    return Check("clock", status, detail, "Set the clock by NTP (timedatectl set-ntp true, or chronyd).")
+    return DoctorCheck("clock", status, detail, "Set the clock by NTP (timedatectl set-ntp true, or chronyd).")
 
 
 def http_clock(url: str, *, timeout_seconds: float = 10) -> RemoteClock:
@@ -197,16 +209,18 @@ def file_clock(directory: Path) -> RemoteClock:
     return read
 
 
-def check_disk(name: str, path: Path, *, free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Check:
+def check_disk(
+    name: str, path: Path, *, free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
+) -> DoctorCheck:
     """Whether there is room to work in."""
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     bytes_free = free(there)
     detail = f"{bytes_free / _GIB:.1f} GiB free in {path}"
     if bytes_free >= _WARN_FREE_BYTES:
-        return Check(name, Status.OK, detail)
+        return DoctorCheck(name, Status.OK, detail)
     status = Status.WARN if bytes_free >= _FAIL_FREE_BYTES else Status.FAIL
     variable = "NEVE_JARS_CACHE or XDG_CACHE_HOME" if "cache" in name else "TMPDIR (for Spark: spark.local.dir)"
-    return Check(name, status, detail, f"Free some space, or point {variable} to a larger disk.")
+    return DoctorCheck(name, status, detail, f"Free some space, or point {variable} to a larger disk.")
 
 
 def _disks(options: SparkOptions, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -214,21 +228,21 @@ def _disks(options: SparkOptions, environ: Mapping[str, str]) -> Iterator[tuple[
     yield "disk for caches", jars.default_cache(environ).absolute()
 
 
-def _guarded(name: str, probe: Probe) -> Check:
+def _guarded(name: str, probe: Probe) -> DoctorCheck:
     """A doctor that dies of what it finds is no use: every exception becomes a failed check."""
     try:
-        return Check(name, Status.OK, probe())
+        return DoctorCheck(name, Status.OK, probe())
     except NeveError as error:
         return _failed(name, error)
     except Exception as error:
-        return Check(
+        return DoctorCheck(
             name, Status.FAIL, f"{type(error).__name__}: {error}", "Run again with --debug to see where it comes from."
         )
 
 
-def _failed(name: str, error: NeveError) -> Check:
-    return Check(name, Status.FAIL, str(error), error.hint)
+def _failed(name: str, error: NeveError) -> DoctorCheck:
+    return DoctorCheck(name, Status.FAIL, str(error), error.hint)
 
 
-def _skipped(name: str, missing: str) -> Check:
-    return Check(name, Status.SKIP, f"not looked at, since {missing} is not usable")
+def _skipped(name: str, missing: str) -> DoctorCheck:
+    return DoctorCheck(name, Status.SKIP, f"not looked at, since {missing} is not usable")

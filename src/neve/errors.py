@@ -72,6 +72,19 @@ class CorruptMetadataError(NeveError):
     code = "corrupt-metadata"
 
 
+class MissingFileError(StorageError):
+    """A file that the table's metadata names is not there; asking again will not bring it back."""
+
+    code = "missing-file"
+    retryable = False
+
+
+class NotUnderstoodError(NeveError):
+    """Table metadata uses something that this version of Neve does not know, such as a later format version."""
+
+    code = "not-understood"
+
+
 class EnvironmentFaultError(NeveError):
     """The machine lacks something: Java, jars, disk, a writable directory."""
 
@@ -97,6 +110,18 @@ class CommitConflictError(NeveError):
     retryable = True
 
 
+class UnprovableDeletesError(NeveError):
+    """Deletes apply of which nobody can tell which rows they delete; the files are left alone."""
+
+    code = "unprovable-deletes"
+
+
+class CommitNotSentError(NeveError):
+    """A commit could not be prepared, so that nothing was sent to the catalog; the files to commit are the cause."""
+
+    code = "commit-not-sent"
+
+
 class CommitUnknownError(NeveError):
     """Nobody knows whether a commit landed; its files are left alone until that is settled."""
 
@@ -116,7 +141,27 @@ class LeaseHeldError(NeveError):
     retryable = True
 
 
+class RunTakenOverError(NeveError):
+    """Another process has taken over the run or its table; this one stopped, and removed nothing."""
+
+    code = "run-taken-over"
+
+
+class TableGoneError(NeveError):
+    """The table was dropped, renamed or replaced by another one while a run was at work on it."""
+
+    code = "table-gone"
+
+
 class InDoubtError(NeveError):
     """It is doubtful whose files were found, so that nothing was done to any."""
 
     code = "in-doubt"
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C stopped a run that can be resumed. A KeyboardInterrupt, so that nothing takes it for a failure."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id[:8]} was interrupted")
+        self.run_id = run_id

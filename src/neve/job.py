@@ -10,7 +10,7 @@ import io
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,10 +20,20 @@ from neve.cli.compact import DryRun, exit_code
 from neve.cli.iceberg_compact import MinSize, Partition, TargetSize, partitions_of, sizes
 from neve.cli.options import KnobCommand
 from neve.cli.output import JsonOutput
-from neve.cli.requests import Branch, Force, Kernel, Tier, Where, request_of
+from neve.cli.requests import (
+    Branch,
+    ExpireSnapshots,
+    Force,
+    Kernel,
+    SnapshotRetentionHours,
+    Tier,
+    Where,
+    refuse_expiry_in_dry_run,
+    request_of,
+)
 
 if TYPE_CHECKING:
-    from neve.flow.plan import Request
+    from neve.rewrite.planner import Request
 
 Table = Annotated[
     str, typer.Option("--table", metavar="NAME", help=r"\[catalog.]\[namespace.]table, as Spark reads it in this session.")
@@ -42,6 +52,8 @@ def job(
     force: Force = False,
     target_size_mb: TargetSize = None,
     min_size_mb: MinSize = None,
+    expire_snapshots: ExpireSnapshots = False,
+    snapshot_retention_hours: SnapshotRetentionHours = None,
     dry_run: DryRun = False,
 ) -> None:
     """Rewrite small files of a table into good ones, in the Spark session that spark-submit configured.
@@ -55,22 +67,25 @@ def job(
     call.shared = replace(shared, json=True, catalog=None, set=[*sizes(target_size_mb, min_size_mb), *shared.set])
     patterns, predicate = partitions_of(partition, where)
     request = request_of(tier, kernel, patterns, where=predicate, branch=branch, force=force)
+    if dry_run:
+        refuse_expiry_in_dry_run(table, expire_snapshots=expire_snapshots, hours=snapshot_retention_hours)
+    expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
     line = io.StringIO()
-    code = _carry_out(call, table, request, JsonOutput(line), dry_run=dry_run)
+    code = _carry_out(call, table, request, JsonOutput(line), dry_run=dry_run, expiry=expiry)
     sys.stdout.write(json.dumps(json.loads(line.getvalue()), separators=(",", ":")) + "\n")
     if code:
         raise typer.Exit(code)
 
 
-def _carry_out(call: Call, table: str, request: Request, output: JsonOutput, *, dry_run: bool) -> int:
+def _carry_out(call: Call, table: str, request: Request, output: JsonOutput, *, dry_run: bool, expiry: dict[str, Any]) -> int:
     from neve.compose import Neve
-    from neve.engines.spark.caller_session import submitted_session
+    from neve.spark.caller.session import submitted_session
 
     with submitted_session() as spark, Neve.open(call.loaded, warehouse=call.shared.warehouse, spark=spark) as neve:
         if dry_run:
             output.plan(neve.plan(table, request=request), groups=0)
             return 0
-        record = neve.compact(table, request=request)
+        record = neve.compact(table, request=request, **expiry)
     output.ended(record, next_steps=())
     return exit_code(record)
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from pydantic import PrivateAttr
 
-from neve.core.plan import Plan
-from neve.core.work import WorkOrder
-from neve.python_api import Place
+from neve.python_api import Connection
+from neve.rewrite.plan import Plan
+from neve.rewrite.work_order import WorkOrder
 
 
 class PlacedPlan(Plan):
     """What `neve.plan` gives. Its JSON is a plan's; the place, which may hold a session, does not travel."""
 
-    _place: Place = PrivateAttr(default_factory=Place)
+    _place: Connection = PrivateAttr(default_factory=Connection)
 
     @classmethod
-    def at(cls, place: Place, plan: Plan) -> PlacedPlan:
+    def at(cls, place: Connection, plan: Plan) -> PlacedPlan:
         """A plan made at this place."""
         placed = cls.model_construct(**{name: getattr(plan, name) for name in Plan.model_fields})
         placed._place = place
         return placed
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Connection:
         """Where it was made."""
         return self._place
 

@@ -1,27 +1,27 @@
-"""What the flow needs of the outside world, as small interfaces. Adapters implement them; `compose` picks which."""
+"""What operations need of the outside world, as small interfaces. Adapters implement them; `compose` picks which."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from neve.core.auto_tags import Tag
-from neve.core.content import ContentProof
-from neve.core.files import FileColumns, Partition
-from neve.core.journal import JournaledRun
-from neve.core.lease import Lease
-from neve.core.live import Ancestor, DataFile, LiveFile
-from neve.core.manifest_plan import ManifestPlan, WrittenManifests
-from neve.core.model import MAIN, Manifest, StatisticsFile, TableName, TableState
-from neve.core.orphans import Judged, Rules
-from neve.core.positions import Longs
-from neve.core.quarantine import Doomed, Fate, Quarantined
-from neve.core.queries import Planned
-from neve.core.record import GroupState
-from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
-from neve.core.retention import History
-from neve.core.ttl import Limits, TtlRule
-from neve.core.work import FailedOrder, WorkOrder, WorkResult
+from neve.commit.lease_terms import Lease, Taken
+from neve.health.queries import Planned
+from neve.maintenance.manifests import ManifestPlan, WrittenManifests
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined
+from neve.maintenance.removal import Unreachable
+from neve.maintenance.tags import Tag
+from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
+from neve.rewrite.compactions import CompactionCommit
+from neve.rewrite.content import ContentProof
+from neve.rewrite.equality_rows import ResolveDelete, ResolvedFile, ResolveInput
+from neve.rewrite.journal import JournaledRun
+from neve.rewrite.live_files import Ancestor, DataFile, LiveFile
+from neve.rewrite.record import GroupState, RunRecord
+from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
+from neve.table.files import FileColumns, Partition
+from neve.table.positions import Longs
+from neve.table.state import MAIN, Manifest, StatisticsFile, TableName, TableState
 
 
 class Clock(Protocol):
@@ -112,6 +112,10 @@ class EqualityResolver(Protocol):
         """A vector for every data file that loses rows, in Puffin files whose names begin with the prefix."""
         ...
 
+    def unused(self) -> list[str]:
+        """Files that were written and that no answer names, by task attempts that were lost. Each is given once."""
+        ...
+
 
 class QueryPlanner(Protocol):
     """Plans queries on a table as an engine would, without running them."""
@@ -125,7 +129,19 @@ class TableWriter(Protocol):
     """The table where it is committed to: one loaded version of it, moved on by `refresh`."""
 
     def refresh(self) -> None:
-        """Loads the newest metadata."""
+        """Loads the newest metadata. Raises TableGoneError if the table was dropped, renamed or replaced."""
+        ...
+
+    def uuid(self) -> str | None:
+        """Of the table as it is loaded; None for very old tables, which have none."""
+        ...
+
+    def follow(self) -> str | None:
+        """After a rename: moves on to the same table under its new name, and returns that; None if it is not found."""
+        ...
+
+    def metadata_location(self) -> str:
+        """The location of the loaded metadata file."""
         ...
 
     def head(self, branch: str = MAIN) -> int | None:
@@ -156,6 +172,10 @@ class TableWriter(Protocol):
         """Where the table's own rules put a new file beside this one."""
         ...
 
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        """Those of the files that do not exist in the table's storage."""
+        ...
+
     def scan(self, snapshot_id: int | None, *, statistics: bool = True) -> list[LiveFile]:
         """Every live data file of a snapshot with its deletes, from an unfiltered plan."""
         ...
@@ -168,8 +188,8 @@ class TableWriter(Protocol):
         """Data sequence numbers by path: of a snapshot's live data files, and of the deletes attached to one."""
         ...
 
-    def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
-        """The snapshots after `until` up to `snapshot_id`, newest first."""
+    def ancestry(self, snapshot_id: int, until: int | None, *, most: int | None = None) -> list[Ancestor]:
+        """The snapshots after `until` up to `snapshot_id`, newest first, and at most so many."""
         ...
 
     def rewrite(
@@ -269,12 +289,17 @@ class Engine(Protocol):
         """Each order's result, in the order in which they finish."""
         ...
 
-    def discard(self, paths: Iterable[str]) -> None:
-        """Removes files that were written and never committed."""
+    def unused(self) -> list[str]:
+        """Files that no result names and nobody needs any more: of task attempts that were lost, and scratch files. Each is
+        given once."""
         ...
 
-    def leftovers(self, prefixes: Iterable[str]) -> list[str]:
+    def leftovers(self, prefixes: Iterable[str]) -> Iterable[str]:
         """Files whose names begin so: what an order that never reported may have written."""
+        ...
+
+    def open_outputs(self, result: WorkResult) -> WorkResult:
+        """The result with each output opened where it is stored now, by a reader that did not write it, or with the reason."""
         ...
 
 
@@ -287,10 +312,29 @@ class ContentVerifier(Protocol):
 
 
 class Journal(Protocol):
-    """Where a run writes down how far it has come (the state store's journal)."""
+    """Where a run writes down how far it has come (the state store's journal).
+
+    Only the run's owner writes: anyone else's writes raise RunTakenOverError.
+    """
 
     def begin(self, run: JournaledRun) -> None:
         """Writes the plan and its groups down, before any work."""
+        ...
+
+    def take_over(self, run_id: str, *, owner: str, gone: str | None, now_ms: int, lease_ms: int) -> JournaledRun:
+        """Makes this process the owner of an unfinished run, and returns the run as it was left.
+
+        Raises LeaseHeldError while its owner's heartbeat is valid, unless that owner is `gone`, which has certainly ended. From
+        then on every write of the former owner raises RunTakenOverError.
+        """
+        ...
+
+    def pause(self, run_id: str) -> None:
+        """Ends the heartbeat of a run that stopped before its end, so that any process may resume it."""
+        ...
+
+    def redone(self, run_id: str, prefixes: Mapping[int, str]) -> None:
+        """Notes the beginnings of the names under which groups are written once more."""
         ...
 
     def written(self, run_id: str, results: Iterable[WorkResult]) -> None:
@@ -301,20 +345,37 @@ class Journal(Protocol):
         """Notes what became of these groups."""
         ...
 
+    def landed_before(self, table_uuid: str, prefixes: Collection[str]) -> Mapping[str, RunRecord]:
+        """By the beginning of file names, the first ended run that committed such files or found them superseded."""
+        ...
+
 
 class Leases(Protocol):
     """Who holds which table, among those who share a state store."""
 
-    def take_lease(self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:
-        """The lease as it is now: the run's own if the table was free, otherwise that of the run that holds it."""
+    def take_lease(
+        self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, lease_ms: int, gone: int | None = None
+    ) -> Taken:
+        """The lease as it is now: the process's own if the table was free, otherwise that of the process that holds it.
+
+        `gone` is the token of a lease whose process has certainly ended. Stores on a server go by its clock, not by `now_ms`.
+        """
         ...
 
-    def renew_lease(self, table_uuid: str, run_id: str, token: int, until_ms: int) -> bool:
-        """Whether the run still holds it."""
+    def renew_lease(self, table_uuid: str, run_id: str, token: int, *, now_ms: int, lease_ms: int) -> bool:
+        """Renews the lease and the run's heartbeat; False if another process has taken either."""
         ...
 
     def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:
         """Frees the table, if the run holds it."""
+        ...
+
+    def lease(self, table_uuid: str) -> Lease | None:
+        """The lease on a table, which may have ended; None if it is free."""
+        ...
+
+    def clock_ms(self, now_ms: int) -> int:
+        """Now, by the clock that leases end by: that of the server, or `now_ms` where the store has none."""
         ...
 
 
@@ -337,24 +398,32 @@ class Quarantine(Protocol):
         """Files of a table, oldest first, a batch at a time: a million of them need not be in memory."""
         ...
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
-        """What became of files: path, fate, and where it lies in the trash, if it does."""
+    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+        """Records what became of files."""
         ...
 
 
 class FileStore(Protocol):
     """Whole files in a table's storage. Each method takes many and goes on where one fails: what it gives back are reasons, by
-    path."""
+    path. A file of a table leaves its place only with a proof; without one that covers it, nothing is done and this raises."""
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         """The size of each; None where there is no such file. Raises where that cannot be told."""
         ...
 
-    def move(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
         """Moves files, and overwrites none; a source goes only after its copy is known to be whole."""
         ...
 
-    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+    def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """The same for files in a trash, which need no proof; from anywhere else it is refused."""
+        ...
+
+    def copy_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Copies files out of a trash and leaves them there as well: something else may read them there. Overwrites none."""
+        ...
+
+    def delete(self, paths: Sequence[str], proof: Unreachable) -> dict[str, str]:
         """Removes files; one that is not there is fine."""
         ...
 
@@ -367,28 +436,28 @@ class FileStore(Protocol):
 
 
 class PastRows(Protocol):
-    """Rows of a table that are past their time, in the files of a snapshot."""
+    """Rows of a table that are past their time, in the files of a snapshot. Columns are found by field id, never by name."""
 
-    def candidates(self, snapshot_id: int, rule: TtlRule, limits: Limits) -> list[LiveFile]:
+    def candidates(self, snapshot_id: int, rule: TtlRule, limits: TtlLimits) -> list[LiveFile]:
         """Data files that may hold some, with the bounds of the rule's column."""
         ...
 
-    def counts(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: Limits) -> Mapping[str, int]:
-        """How many rows of each of these files are past and not deleted yet; files without any are left out."""
+    def tallies(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: TtlLimits) -> Mapping[str, Tally]:
+        """The rows of each of these files that are not deleted yet; files without any are left out."""
         ...
 
-    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], branch: str) -> None:
-        """Takes whole files out of the table. Raises as `TableWriter.rewrite` does; a conflict if one of them is gone."""
+    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:
+        """Removes whole files from the table. Raises as `TableWriter.rewrite` does; a conflict if one of them is gone, and
+        VerificationError, before anything is sent, if the table is not the target."""
         ...
 
-    def delete(self, rule: TtlRule, limits: Limits, summary: Mapping[str, str], branch: str) -> None:
+    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:
         """Deletes the rows one by one, the way that the table's properties ask for. Raises as `drop` does."""
         ...
 
 
 class Reachability(Protocol):
-    """What a table's metadata needs, over all of its refs and snapshots: data and delete files, manifests, lists, metadata and
-    its log, statistics, the version hint."""
+    """The files of all kinds that a table's metadata needs, over all of its refs and snapshots."""
 
     def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
         """Files that an older metadata file needs and the current one does not, streamed."""
@@ -403,51 +472,6 @@ class Reachability(Protocol):
         ...
 
 
-class Past(Protocol):
-    """A table's snapshots and refs where they are committed to."""
-
-    def history(self) -> History:
-        """The newest."""
-        ...
-
-    def expire(
-        self, history: History, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
-    ) -> bool:
-        """Takes snapshots and refs out of the metadata, and sets properties, in one step; no file is touched.
-
-        False if anybody has changed the table since `history`, the last that was asked for. Raises CommitUnknownError where
-        nobody knows, and VerificationError, before anything is sent, if another ref would go as well.
-        """
-
-
-class OrphanSearch(Protocol):
-    """Lists what lies at a place, and compares it with what a table needs. Its methods are called in this order."""
-
-    def list_files(self, root: str, rules: Rules, inventory: str | None = None) -> None:
-        """Lists everything below a place, wholly, or reads a list of it."""
-        ...
-
-    def judge(self) -> Judged:
-        """What the files are, by the rules and by the table's metadata as it is loaded now."""
-        ...
-
-    def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
-        """Table uuids of metadata files. Raises InDoubtError where one does not tell, or is gone since it was listed; of a list
-        that others made, those that are gone are left out."""
-        ...
-
-    def hold(self, metadata_files: Iterable[str]) -> Judged:
-        """What the files are if snapshots are needed too that only these versions have, as far as they can be read.
-
-        Raises InDoubtError if there are many.
-        """
-        ...
-
-    def orphans(self) -> Iterator[Doomed]:
-        """The orphans, ordered by path, a batch at a time."""
-        ...
-
-
 class Records(Protocol):
     """What earlier runs left behind, as far as an inspection asks (the state store's reading side)."""
 
@@ -455,6 +479,10 @@ class Records(Protocol):
         """Row groups by path, of files that we wrote."""
         ...
 
-    def last_compactions(self, table_uuid: str) -> Mapping[Partition, int]:
-        """Milliseconds of our last committed compaction, by partition."""
+    def compaction_commits(self, table_uuid: str) -> Sequence[CompactionCommit]:
+        """Every commit of a compaction that is recorded for a table."""
+        ...
+
+    def last_compactions(self, table_uuid: str, without: Collection[CompactionCommit] = ()) -> Mapping[Partition, int]:
+        """Milliseconds of the last recorded compaction, by partition, apart from some commits."""
         ...

@@ -11,31 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-from neve.core.depth import Depth
 from neve.errors import BadRequestError
+from neve.table.depth import Depth
 
 if TYPE_CHECKING:
     from neve.compose import Neve
-    from neve.core.advice import Advice
-    from neve.core.auto_tags import TagsRecord
-    from neve.core.expiry import ExpiryRecord
-    from neve.core.inspection import Inspection
-    from neve.core.maintain import MaintainRecord
-    from neve.core.manifest_plan import ManifestsRecord
-    from neve.core.orphans import OrphanRecord
-    from neve.core.plan import Plan
-    from neve.core.prevention import PreventionRecord
-    from neve.core.quarantine import QuarantinedRun, QuarantineRecord
-    from neve.core.record import RunRecord
-    from neve.core.table_statistics import StatisticsRecord
-    from neve.core.ttl import TtlRecord
-    from neve.core.upkeep import UpkeepRecord
-    from neve.core.work import WorkOrder, WorkResult
-    from neve.flow.plan import Request
-    from neve.flow.rollback import RolledBack
+    from neve.health.inspection import Inspection
+    from neve.maintenance.delete_files import UpkeepRecord
+    from neve.maintenance.expiry import ExpiryRecord
+    from neve.maintenance.manifests import ManifestsRecord
+    from neve.maintenance.orphans import OrphanRecord
+    from neve.maintenance.prevention import PreventionRecord
+    from neve.maintenance.quarantine import QuarantinedRun, QuarantineRecord
+    from neve.maintenance.statistics import StatisticsRecord
+    from neve.maintenance.steps import MaintainRecord
+    from neve.maintenance.tags import TagsRecord
+    from neve.maintenance.ttl import TtlRecord
+    from neve.operations.rollback import RolledBack
     from neve.placed_plan import PlacedPlan
+    from neve.rewrite.advice import Advice
+    from neve.rewrite.plan import Plan
+    from neve.rewrite.planner import Request
+    from neve.rewrite.record import RunRecord
+    from neve.rewrite.remaining import Remaining
+    from neve.rewrite.work_order import WorkOrder, WorkResult
 
 log = logging.getLogger("neve")
 
@@ -67,7 +68,7 @@ def connect(
 
 
 @dataclass(frozen=True)
-class Place:
+class Connection:
     """Where a table is looked for, as `connect` takes it."""
 
     warehouse: str | Path | None = None
@@ -88,7 +89,7 @@ class Table:
     """
 
     name: str
-    place: Place = field(default_factory=Place)
+    place: Connection = field(default_factory=Connection)
     knobs: Mapping[str, object] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the request, said by their names."""
@@ -116,7 +117,7 @@ class Table:
         return self._ask(branch=name)
 
     def force(self) -> Self:
-        """Also what is below the thresholds, or was written just now."""
+        """Ignores size thresholds and quiet periods."""
         return self._ask(force=True)
 
     def verify(self, proof: VerifyWord) -> Self:
@@ -128,9 +129,10 @@ class Table:
         return replace(self, probe=sql)
 
     def inspect(self, *, depth: Depth | str = Depth.FILES, sample: int = 0) -> Inspection:
-        """What hurts in the table. Reads metadata only."""
+        """What hurts in the table. Reads metadata only. Of what was said, only the branch counts, and knobs."""
+        branch = {key: value for key, value in self.asked.items() if key == "branch"}
         with self._open() as neve:
-            return neve.inspect(self.name, depth=Depth(depth), sample=sample)
+            return neve.inspect(self.name, depth=Depth(depth), sample=sample, **branch)
 
     def plan(self) -> PlacedPlan:
         """What `compact` would do, with reasons and prices. Reads metadata only."""
@@ -139,10 +141,13 @@ class Table:
         with self._open() as neve:
             return PlacedPlan.at(self.place, neve.plan(self.name, request=self._request()))
 
-    def compact(self) -> RunRecord:
-        """Plans and carries out a compaction. No row changes; a group that fails is in the record, the others are done."""
+    def compact(self, *, expire_snapshots: bool = False, snapshot_retention_hours: float | None = None) -> RunRecord:
+        """Plans and carries out a compaction. No row changes; a group that fails is in the record, the others are done. With
+        `expire_snapshots` it then expires snapshots, as `neve.compact` says."""
+        asked = {"request": self._request(), "verify": self.proof, "probe_query": self.probe}
+        expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
         with self._open() as neve:
-            return neve.compact(self.name, request=self._request(), verify=self.proof, probe_query=self.probe)
+            return neve.compact(self.name, **asked, **expiry)  # type: ignore[arg-type]
 
     def cluster(self, by: str | None = None, *, kind: KindWord | None = None, full: bool = False) -> RunRecord:
         """Brings rows with the same values of these columns, such as `city, amount`, into the same files. The table keeps them:
@@ -229,7 +234,7 @@ class Table:
             raise AttributeError(name)
         key = _knob_key(name)
         if key is None:
-            raise AttributeError(f"neve.table(...) has no word {name!r}{_nearest(name, _WORDS)}")
+            raise AttributeError(f"neve.table(...) has no word {name!r}{_nearest(name, _methods())}")
         return lambda value: replace(self, knobs={**self.knobs, key: value})
 
     def __dir__(self) -> list[str]:
@@ -242,40 +247,12 @@ class Table:
         return self.place.open(self.knobs)
 
     def _request(self) -> Request:
-        from neve.core.plan_words import Kernel, Tier
-        from neve.flow.plan import Request
+        from neve.rewrite.group import Kernel, Tier
+        from neve.rewrite.planner import Request
 
         asked = dict(self.asked)
         asked |= {name: word(asked[name]) for name, word in (("tier", Tier), ("kernel", Kernel)) if name in asked}
         return Request(**asked)
-
-
-_WORDS = (
-    "tier",
-    "kernel",
-    "partition",
-    "where",
-    "branch",
-    "force",
-    "verify",
-    "probe_query",
-    "inspect",
-    "plan",
-    "compact",
-    "cluster",
-    "deletes",
-    "expire",
-    "quarantine",
-    "settle",
-    "purge",
-    "orphans",
-    "manifests",
-    "stats",
-    "tags",
-    "preview_ttl",
-    "enforce_ttl",
-    "prevent",
-)
 
 
 def table(
@@ -288,12 +265,14 @@ def table(
     **knobs: object,
 ) -> Table:
     """The beginning of a sentence: `neve.table("db.events").target_file_size("256 MiB").tier("minor").compact()`."""
-    return Table(name, Place(warehouse, config, profile, spark), _by_key(knobs))
+    return Table(name, Connection(warehouse, config, profile, spark), _by_key(knobs))
 
 
-def inspect(name: str, *, depth: Depth | str = Depth.FILES, sample: int = 0, **words: Any) -> Inspection:
-    """What hurts in a table; `words` are those of `table`."""
-    return table(name, **words).inspect(depth=depth, sample=sample)
+def inspect(
+    name: str, *, depth: Depth | str = Depth.FILES, sample: int = 0, branch: str | None = None, **words: Any
+) -> Inspection:
+    """What hurts in a table, at the head of a branch; `words` are those of `table`."""
+    return said(table(name, **words), {"branch": branch}, (), force=False).inspect(depth=depth, sample=sample)
 
 
 def plan(
@@ -323,9 +302,15 @@ def compact(
     force: bool = False,
     verify: VerifyWord | None = None,
     probe_query: str | None = None,
+    expire_snapshots: bool = False,
+    snapshot_retention_hours: float | None = None,
     **words: Any,
 ) -> RunRecord:
-    """Compacts a table; `words` are those of `table`. The record has the table before and after, and `stats`."""
+    """Compacts a table; `words` are those of `table`. The record has the table before and after, and `stats`.
+
+    With `expire_snapshots` it then expires snapshots under the same lease: those older than `snapshot_retention_hours`, or by
+    the table's own retention.
+    """
     asked = {
         "tier": tier,
         "kernel": kernel,
@@ -334,7 +319,9 @@ def compact(
         "verify": verify,
         "probe_query": probe_query,
     }
-    return said(table(name, **words), asked, partitions, force=force).compact()
+    return said(table(name, **words), asked, partitions, force=force).compact(
+        expire_snapshots=expire_snapshots, snapshot_retention_hours=snapshot_retention_hours
+    )
 
 
 def cluster(
@@ -376,29 +363,50 @@ def commit(plan: Plan, results: Sequence[WorkResult], **words: Any) -> RunRecord
     """Verifies and commits what orders of a plan wrote; `words` are those of `connect`, the plan's own unless given."""
     from neve.placed_plan import PlacedPlan
 
-    place = Place(**words) if words or not isinstance(plan, PlacedPlan) else plan.place
+    place = Connection(**words) if words or not isinstance(plan, PlacedPlan) else plan.place
     with place.open() as neve:
         return neve.commit(plan, results)
 
 
-def resume(run: str | None = None, **words: Any) -> tuple[RunRecord, ...]:
+@overload
+def resume(run: str | None = None, *, dry_run: Literal[False] = False, **words: Any) -> tuple[RunRecord, ...]: ...
+@overload
+def resume(run: str | None = None, *, dry_run: Literal[True], **words: Any) -> tuple[Remaining, ...]: ...
+def resume(run: str | None = None, *, dry_run: bool = False, **words: Any) -> tuple[Any, ...]:
     """Finishes runs that were interrupted, or the one whose id begins so; `words` are those of `connect`.
 
-    Runs whose process is still alive on this machine are left alone.
+    A `dry_run` changes nothing and gives what would be done with each group of each run.
+    A run is taken over only if its process has certainly ended, or if its heartbeat has. Others are left alone; naming one
+    raises LeaseHeldError. Should one run raise, the others are finished first.
     """
-    from neve.flow.lease import is_alive
+    from neve.errors import CommitIncidentError, LeaseHeldError
 
+    done: list[Any] = []
     with connect(**words) as neve:
         chosen = [found for found in neve.unfinished() if found.run_id.startswith(run or "")]
         if run is not None and not chosen:
             raise BadRequestError(f"Cannot resume {run}: no interrupted run begins so")
-        return tuple(neve.resume(found) for found in chosen if not is_alive(found.owner))
+        errors: list[Exception] = []
+        for found in chosen:
+            try:
+                neve.require_resumable(found)
+                done.append(neve.preview_resume(found) if dry_run else neve.resume(found))
+            except LeaseHeldError:
+                if run is not None:
+                    raise
+            except CommitIncidentError:
+                raise  # a person must roll back first: another commit on top would make that impossible
+            except Exception as error:  # the other runs do not depend on this one
+                errors.append(error)
+        if errors:
+            raise errors[0]
+    return tuple(done)
 
 
-def rollback(run: str, **words: Any) -> RolledBack:
-    """Takes back what a run committed, unless others have committed since; `words` are those of `connect`."""
+def rollback(run: str, *, dry_run: bool = False, **words: Any) -> RolledBack:
+    """Rolls back a run, unless others have committed since; a `dry_run` changes nothing. `words` are those of `connect`."""
     with connect(**words) as neve:
-        return neve.roll_back(run)
+        return neve.roll_back(run, dry_run=dry_run)
 
 
 def after_write(name: str, *, every: int | None = None, raise_errors: bool = False, **words: Any) -> Advice:
@@ -407,7 +415,7 @@ def after_write(name: str, *, every: int | None = None, raise_errors: bool = Fal
     One catalog call; the files are looked at only after every so many commits (`check-interval` unless `every` is given).
     Compacts nothing. A failure is logged and told in `error`, and raised only if asked.
     """
-    from neve.core.advice import not_looked
+    from neve.rewrite.advice import not_looked
 
     try:
         with table(name, **words)._open() as neve:
@@ -449,16 +457,20 @@ def _by_key(knobs: Mapping[str, object]) -> dict[str, object]:
 
 
 def _knob_key(name: str) -> str | None:
-    from neve.core.policy import knobs
+    from neve.policy.model import knobs
 
     key = name.replace("_", "-")
     return key if key in knobs() else None
 
 
 def _knob_names() -> list[str]:
-    from neve.core.policy import knobs
+    from neve.policy.model import knobs
 
     return [key.replace("-", "_") for key in knobs()]
+
+
+def _methods() -> tuple[str, ...]:
+    return tuple(name for name, value in vars(Table).items() if callable(value) and not name.startswith("_"))
 
 
 def _nearest(name: str, words: tuple[str, ...] = ()) -> str:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from neve.python_api import connect, said, table
 
 if TYPE_CHECKING:
-    from neve.core.auto_tags import TagsRecord
-    from neve.core.expiry import ExpiryRecord
-    from neve.core.maintain import MaintainRecord
-    from neve.core.manifest_plan import ManifestsRecord
-    from neve.core.orphans import OrphanRecord
-    from neve.core.prevention import PreventionRecord
-    from neve.core.quarantine import QuarantinedRun, QuarantineRecord
-    from neve.core.table_statistics import StatisticsRecord
-    from neve.core.ttl import TtlRecord
+    from neve.maintenance.expiry import ExpiryRecord
+    from neve.maintenance.manifests import ManifestsRecord
+    from neve.maintenance.orphans import OrphanRecord
+    from neve.maintenance.prevention import PreventionRecord
+    from neve.maintenance.quarantine import QuarantinedRun, QuarantineRecord
+    from neve.maintenance.statistics import StatisticsRecord
+    from neve.maintenance.steps import MaintainRecord
+    from neve.maintenance.tags import TagsRecord
+    from neve.maintenance.ttl import TtlRecord
 
 
 def expire(
@@ -66,7 +66,10 @@ def purge(name: str, *, limit: int | None = None, dry_run: bool = False, **words
 
 
 def restore(run: str, *, table: str | None = None, dry_run: bool = False, **words: Any) -> QuarantineRecord:
-    """Puts the files back that a run put into the quarantine, unless they are purged; `words` are those of `connect`."""
+    """Puts the files back that a run put into the quarantine, unless they are purged; `words` are those of `connect`.
+
+    Restores files only: snapshots that were expired stay expired.
+    """
     with connect(**words) as neve:
         return neve.restore(run, table=table, dry_run=dry_run)
 
@@ -83,6 +86,8 @@ def orphans(
     dry_run: bool = False,
     writers_may_be_running: bool = False,
     no_other_table_is_here: bool = False,
+    ignore_tables: Sequence[str] = (),
+    dropped_tables: Sequence[str] = (),
     **words: Any,
 ) -> OrphanRecord:
     """Finds files at a table's location that no snapshot needs, for the quarantine; `words` are those of `table`.
@@ -100,6 +105,8 @@ def orphans(
         dry_run=dry_run,
         writers_may_be_running=writers_may_be_running,
         no_other_table_is_here=no_other_table_is_here,
+        ignore_tables=ignore_tables,
+        dropped_tables=dropped_tables,
     )
 
 

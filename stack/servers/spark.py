@@ -7,8 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from neve.engines.spark.distribution import spark_home
 from neve.errors import NeveError
+from neve.spark.runtime.distribution import spark_home
 from stack import jvm, web
 from stack.endpoints import SparkEndpoint
 from stack.errors import NotReadyError, UnavailableError

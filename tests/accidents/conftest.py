@@ -1,17 +1,17 @@
-"""One Spark session for all accidents, ended before other folders start theirs; and tables to have accidents with."""
+"""Tables to have accidents with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 
-from neve.engines.spark.session import SparkOptions, open_session
 from tests.accidents.sites import Make, Site, making
-from tests.spark.conftest import local_catalog
 from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:
@@ -31,30 +31,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning"))
 
 
-@pytest.fixture(scope="session")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tables of the catalog `local` are."""
-    return tmp_path_factory.mktemp("accidents")
-
-
-@pytest.fixture(scope="package")
-def spark(warehouse: Path) -> Iterator[SparkSession]:
-    options = SparkOptions(master="local[2]", driver_memory="1g")
-    with open_session(options, catalog_conf=local_catalog(warehouse), needs=["sqlite"], app_name="neve-tests") as session:
-        session.sql("CREATE NAMESPACE local.accidents")
-        yield session
+@pytest.fixture(scope="module", autouse=True)
+def _own_tables(request: pytest.FixtureRequest) -> None:
+    """Each module sees its own tables only, in a namespace that exists."""
+    if any("spark" in getattr(item, "fixturenames", ()) for item in request.session.items if item.module is request.module):
+        request.getfixturevalue("spark").sql("CREATE NAMESPACE IF NOT EXISTS local.accidents")
+        request.getfixturevalue("without_tables_of_other_modules")
 
 
 @pytest.fixture
-def bench(spark: SparkSession, warehouse: Path) -> Bench:
+def bench(benches: Callable[[], Bench]) -> Bench:
     """A name in the catalog that no table has yet."""
-    return Bench(spark, warehouse, "accidents", f"t{next(_NUMBERS)}")
+    return benches()
 
 
 @pytest.fixture
-def benches(spark: SparkSession, warehouse: Path) -> Callable[[], Bench]:
-    """More of them."""
-    return lambda: Bench(spark, warehouse, "accidents", f"t{next(_NUMBERS)}")
+def benches(spark: SparkSession, warehouse: Path) -> Iterator[Callable[[], Bench]]:
+    """More of them. Their tables are dropped afterwards: one that an accident broke would be in doubt for all others."""
+    made = list[Bench]()
+
+    def make() -> Bench:
+        made.append(Bench(spark, warehouse, "accidents", f"t{next(_NUMBERS)}"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        with closing(one.catalog()) as catalog, suppress(NoSuchTableError):
+            catalog.drop_table(("accidents", one.name))
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from neve.compose import Neve
-from neve.core.quarantine import Fate, Quarantined
-from neve.engines.spark.bridge import TableBridge
 from neve.errors import BadRequestError, InDoubtError
+from neve.maintenance.quarantine import Fate, Quarantined
 from neve.settings import load_settings
+from neve.spark.table.bridge import TableBridge
 from tests.accidents.unguarded import Taking
 from tests.accidents.whole import assert_whole
 from tests.spark.orphaning import Yard

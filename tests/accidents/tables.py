@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from neve.core.record import GroupState, RunRecord
+from neve.rewrite.record import GroupState, RunRecord
 from tests.spark.deleting import MERGE_ON_READ
 from tests.spark.rewriting import Bench
 

@@ -10,16 +10,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
-from neve.core.journal import JournaledRun
-from neve.core.retention import Keep, Rules, _Past, retain
-from neve.engines.spark.expiry import SparkPast
-from neve.engines.spark.orphans import SparkOrphanSearch
-from neve.engines.spark.reachable import SparkReachability
+from neve.compose.quarantine import EXPIRED_STAYS
 from neve.errors import CommitIncidentError, VerificationError
-from neve.maintenance import quarantine
-from neve.maintenance.expire_snapshots import _Expiry
-from neve.maintenance.moving import Moving
-from neve.maintenance.remove_orphans import _Search
+from neve.maintenance.retention import Keep, Rules, _Past, retain
+from neve.operations import quarantine
+from neve.operations.expire_snapshots import _Expiry
+from neve.operations.quarantine_moves import Moving
+from neve.operations.remove_orphans import _Search
+from neve.rewrite.journal import JournaledRun
+from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.orphans import SparkOrphanSearch
+from neve.spark.maintenance.reachable import SparkReachability
 from neve.state import StateStore
 from tests.accidents.sites import Make, Site, assert_there, rows
 from tests.accidents.unguarded import accident, answering, without
@@ -52,7 +53,8 @@ def forked(bench: Bench) -> Expiring:
         without(
             SparkReachability._lost,
             "self._iceberg.everything(new)",
-            "self._iceberg.content(new, [after.currentSnapshot().snapshotId()]).unionByName(self._iceberg.others(new))",
+            "self._iceberg.content(self._iceberg.static(without(self._bridge, after, kept - "
+            "{after.currentSnapshot().snapshotId()}))).unionByName(self._iceberg.others(new))",
         )
     ],
     without=[answering(_Expiry._strike_needed, "0")],
@@ -206,7 +208,7 @@ def test_a_query_reads_on_while_its_snapshot_is_expired(replaced: Site) -> None:
     evidence="OpenHouse's trash, Nessie's deferred deletes, DuckLake's scheduled deletes",
     guard="files go to a trash before they are deleted, and `neve restore` brings them back from there",
     without=[
-        without(Moving._discard, "self._tools.files.move(moves)", "self._tools.files.delete([old for old, _ in moves])"),
+        without(Moving._discard, "files.move(moves, proof)", "files.delete([old for old, _ in moves], proof)"),
     ],
     sees="lost files",
 )
@@ -217,7 +219,7 @@ def test_an_expired_snapshot_is_wanted_back(sites: Make) -> None:
     record = site.neve.expire(site.name)
     site.clock.days += 2
     assert site.neve.settle(site.name).files > 0
-    site.neve.restore(record.run_id)
+    assert site.neve.restore(record.run_id).note == EXPIRED_STAYS
     assert_whole(StaticTable.from_metadata(before), {"main": range(10)})
     site.assert_whole(main=range(10, 20))
 
@@ -238,7 +240,7 @@ def branched(sites: Make, tmp_path: Path) -> Iterator[tuple[Site, Table]]:
     evidence="iceberg #5718, #9562, #17791, nessie #855, #10046",
     guard="with gc.enabled=false expiry takes metadata alone; the quarantine moves no file of such a table",
     behind=[answering(_Expiry._metadata_only, "None")],
-    without=[without(Moving.run, 'tools.writer.properties().get(_GC, "true").lower() == "false"', "False")],
+    without=[without(Moving.run, "not files_may_be_removed(properties)", "False")],
     sees="lost files",
 )
 def test_a_catalog_has_branches_and_snapshots_are_expired(branched: tuple[Site, Table]) -> None:

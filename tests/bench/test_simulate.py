@@ -27,11 +27,11 @@ from bench.simulation.table import Table, files_of
 from bench.simulation.tiling import Boxes, boxes_of, in_sequence, ordered
 from bench.simulation.workloads import Query, Workload, names, workload
 from bench.simulation.writing import begin, write
-from neve.core.cost import Rates
-from neve.core.files import EQUALITY_DELETES, POSITION_DELETES
-from neve.core.layout import LayoutKind
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
+from neve.rewrite.cost import Rates
+from neve.rewrite.group import Kernel
+from neve.table.files import EQUALITY_DELETES, POSITION_DELETES
+from neve.table.layout import LayoutKind
+from neve.table.units import MIB
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

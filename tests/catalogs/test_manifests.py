@@ -41,9 +41,9 @@ from pyiceberg.types import (
 )
 
 from neve.catalogs.manifests import concatenate, decode_manifest, decode_manifest_list, from_ipc, to_ipc
-from neve.core.files import UNKNOWN, FileColumns
-from neve.core.model import Manifest, PartitionRange
 from neve.errors import CorruptMetadataError
+from neve.table.files import UNKNOWN, FileColumns
+from neve.table.state import Manifest, PartitionRange
 
 SCHEMA = Schema(
     NestedField(1, "ts", TimestampType(), required=False),

@@ -14,11 +14,11 @@ from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.hadoop import refuse_commits
 from neve.catalogs.opening import IcebergCatalog, pyiceberg_properties, spark_conf, spark_needs
 from neve.catalogs.storage import scheme
-from neve.core.depth import Depth
-from neve.core.model import TableName
 from neve.errors import BadRequestError, CatalogUnreachableError, CorruptMetadataError, TableNotFoundError
-from neve.flow.inspect import read
+from neve.operations.inspect import read
 from neve.settings import CatalogSettings
+from neve.table.depth import Depth
+from neve.table.state import TableName
 
 NAME = TableName(catalog="local", namespace=("db",), name="t")
 OpenAt = Callable[[Path], IcebergCatalog]

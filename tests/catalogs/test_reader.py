@@ -16,11 +16,11 @@ from pyiceberg.types import NestedField, StringType, StructType
 
 from neve.catalogs import pool
 from neve.catalogs.opening import IcebergCatalog
-from neve.core.depth import Depth
-from neve.core.files import FileColumns
-from neve.core.model import Ref, RefKind, TableName, TableState
 from neve.errors import CorruptMetadataError
-from neve.flow.inspect import read
+from neve.operations.inspect import read
+from neve.table.depth import Depth
+from neve.table.files import FileColumns
+from neve.table.state import Ref, RefKind, TableName, TableState
 
 from .conftest import ROWS
 
@@ -173,7 +173,7 @@ def test_worker_processes_give_the_same_columns(warehouse: Path, catalog_at: Ope
     alone = read(catalog.open(NAME), Depth.FILES, bounds=[1, 2])
     assert bounds_of(alone) == ID | REGION
     monkeypatch.setattr(pool, "PARALLEL_FROM_FILES", 0)
-    monkeypatch.setattr(pool, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(pool, "usable_cores", lambda: 2)
     assert read(catalog.open(NAME), Depth.FILES, bounds=[1, 2]) == alone
 
 
@@ -182,7 +182,7 @@ def test_a_worker_process_hands_its_error_back(warehouse: Path, catalog_at: Open
     manifests = reader.manifests()
     Path(manifests[1].path).write_bytes(b"x" * manifests[1].length_bytes)
     monkeypatch.setattr(pool, "PARALLEL_FROM_FILES", 0)
-    monkeypatch.setattr(pool, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(pool, "usable_cores", lambda: 2)
     with pytest.raises(CorruptMetadataError, match=f"Cannot decode manifest {manifests[1].path}"):
         reader.files(manifests)
 

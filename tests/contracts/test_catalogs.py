@@ -13,11 +13,12 @@ import pytest
 from pyiceberg.table import Table
 
 from neve.catalogs.cache import MetadataCache
-from neve.core.depth import Depth
-from neve.core.model import TableName
-from neve.core.policy import Policy
 from neve.errors import TableNotFoundError
-from neve.flow.inspect import examine, read
+from neve.operations.examine import examine
+from neve.operations.inspect import read
+from neve.policy.model import Policy
+from neve.table.depth import Depth
+from neve.table.state import TableName
 
 from .conftest import Described
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from neve.catalogs.probe import probe_of_warehouse
-from neve.core.depth import Depth
-from neve.core.model import TableName
-from neve.flow.inspect import read
+from neve.operations.inspect import read
+from neve.table.depth import Depth
+from neve.table.state import TableName
 
 from .conftest import Described, storage
 

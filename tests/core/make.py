@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from neve.core.files import DEFAULTS, SCHEMA, UNKNOWN, FileColumns, Partition
-from neve.core.units import MIB
+from neve.table.files import DEFAULTS, SCHEMA, UNKNOWN, FileColumns, Partition
+from neve.table.units import MIB
 
 
 def make_files(rows: Sequence[dict[str, Any]], partitions: Sequence[str | Partition] = ("",)) -> FileColumns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot, TableName, TableState
+from neve.table.state import Column, PartitionField, PartitionSpec, Snapshot, TableName, TableState
 
 BY_DAY = PartitionSpec(spec_id=0, fields=(PartitionField(name="day", transform="day", source_id=1, field_id=1000),))
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from neve.core.advice import advise, commits, is_due, not_looked
-from neve.core.model import Snapshot, TableState
-from neve.core.policy import Policy
-from neve.flow.plan import plan
+from neve.policy.model import Policy
+from neve.rewrite.advice import advise, between_looks, commits, is_due, not_looked
+from neve.rewrite.planner import plan
+from neve.table.state import Snapshot, TableState
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
 
@@ -59,7 +59,14 @@ def test_a_compaction_is_recommended_exactly_if_it_would_do_something() -> None:
     lonely = state(5, files=make_files([{"path": "f"}]))
     told = advise(plan(lonely, Policy(), now_ms=NOW), 1)
     assert (told.looked, told.compaction_recommended, told.small_files_count) == (True, False, 1)
-    assert told.reason == "no trigger of any tier is reached"
+    assert told.reason == "no tier is due"
+    assert [str(rule) for rule in told.not_due] == ["files below 16 MB: 1, due from 5 (min-input-files), with 4 more files"]
+
+
+def test_between_two_looks_the_answer_says_how_many_commits_are_missing() -> None:
+    rule = between_looks(state(7), 5)
+    assert str(rule) == ("commits since the files were last inspected: 2, due from 5 (check-interval), with 3 more commits")
+    assert not_looked("db.t", "looked at every 5 commits", rule=rule).not_due == (rule,)
 
 
 def test_the_cheap_answer_recommends_nothing_and_has_counted_nothing() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.auto_tags import FOREVER_MS, MAX_REF_AGE, Period, TagPlan, parse_keep, plan_tags, spell_keep, tag_name
-from neve.core.model import Ref, RefKind, Snapshot, TableState
+from neve.maintenance.tags import FOREVER_MS, MAX_REF_AGE, TagPlan, plan_tags, tag_name
+from neve.policy.auto_tags import Period, parse_keep, spell_keep
+from neve.table.state import Ref, RefKind, Snapshot, TableState
 from tests.core.tables import make_snapshot, make_table
 
 HOUR = 3_600_000
@@ -55,6 +56,18 @@ def test_a_day_that_is_over_gets_the_snapshot_that_was_current_at_its_end() -> N
     assert made(plan(state, JUNE + DAY - 1)) == {}
     assert made(plan(state, JUNE + DAY)) == {"neve-daily-2025-06-01": 2}
     assert made(plan(state, JUNE + 2 * DAY)) == {"neve-daily-2025-06-01": 2, "neve-daily-2025-06-02": 3}
+
+
+def test_a_plan_without_work_says_when_the_next_tag_is_made() -> None:
+    state = table([JUNE + HOUR])
+    [rule] = plan(state, JUNE + DAY - 1, {Period.DAILY: 7}).not_due
+    assert (rule.rule, rule.knob, rule.due_ms, rule.until) == ("daily-tag", "auto-tags", JUNE + DAY, None)
+    tagged = after(state, plan(state, JUNE + DAY, {Period.DAILY: 7}))
+    [rule] = plan(tagged, JUNE + DAY + HOUR, {Period.DAILY: 7}).not_due
+    assert (rule.what, rule.due_ms, rule.until) == ("end of the current day", JUNE + 2 * DAY, "rows have changed in it")
+    assert plan(state, JUNE + DAY, {Period.DAILY: 7}).not_due == ()
+    [rule] = plan(state, JUNE + DAY, {Period.DAILY: 0}).not_due
+    assert rule.what == "auto-tags keeps no tags"
 
 
 def test_a_snapshot_of_the_first_moment_of_a_day_belongs_to_that_day() -> None:
@@ -217,3 +230,10 @@ def test_whatever_the_clock_does_at_most_so_many_are_kept_and_a_second_plan_does
             assert sum(name.startswith(f"neve-{period}-") for name in names) <= number
     for name, period in refs.items():
         assert period in keep or name in {ref.name for ref in state.refs}
+
+
+@pytest.mark.parametrize("at", [2**62, -(2**62), 253_402_300_799_999, -62_135_596_800_000])
+def test_snapshots_of_absurd_moments_get_no_tag_and_stop_nothing(at: int) -> None:
+    keep = {Period.DAILY: 3, Period.WEEKLY: 3, Period.MONTHLY: 3}
+    assert "neve-daily-2025-06-01" in made(plan(table([JUNE + HOUR, at]), 2**61, keep)) or at < JUNE
+    plan(table([at]), 2**61, keep)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.bounds import Ranges
-from neve.core.files import FileColumns
-from neve.core.metrics import to_bytes, truncate_lower, truncate_upper
-from neve.core.model import Column
 from neve.errors import BadRequestError
+from neve.table.bounds import Ranges
+from neve.table.files import FileColumns
+from neve.table.metrics import to_bytes, truncate_lower, truncate_upper
+from neve.table.state import Column
 from tests.core.make import make_files
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -225,3 +225,20 @@ def test_some_files_keep_the_ranks_of_all() -> None:
     ranges = ranges_of("long", [(1, 9), (2, 8), (3, 7)])
     assert ranks(ranges.take(np.array([False, True, True]))) == [(1, 4), (2, 3)]
     assert len(ranges) == 3
+
+
+ODD = [b"x" + b"\xc3" * 15, b"\xff" * 16, b"caf\xc3\xa9", b"", b"\xed\xa0\x80", b"0123456789abcde\xc3"]
+
+
+def test_bounds_that_are_not_utf_8_are_ranked_by_their_bytes() -> None:
+    pairs = [(value, value) for value in ODD]
+    ranges = Ranges.of(bounded(make_files([{} for _ in pairs]), {1: pairs}), [make_column("string")])
+    order = sorted(ODD)
+    assert ranks(ranges) == [(order.index(value), order.index(value)) for value in ODD]
+
+
+def test_bounds_that_are_not_utf_8_can_be_truncated() -> None:
+    pairs = [(value, value) for value in ODD]
+    ranges = Ranges.of(bounded(make_files([{} for _ in pairs]), {1: pairs}), [make_column("string")])
+    cut = ranges.coarsened(["truncate[2]"])
+    assert cut.keys[0].to_pylist() == [b"", b"01", b"ca", b"x\xc3", b"\xed\xa0", b"\xff\xff"]

@@ -5,12 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neve.core.bounds import Ranges
-from neve.core.clustering import NO_RUN, Choice, Limits, Outcome, choose, layout_columns, layout_ranges, runs_of
-from neve.core.layout import Layout, LayoutKind
-from neve.core.metrics import to_bytes
-from neve.core.model import Column, Snapshot
 from neve.errors import BadRequestError
+from neve.health.clustering import (
+    NO_RUN,
+    ClusteringChoice,
+    ClusteringLimits,
+    Outcome,
+    choose,
+    layout_columns,
+    layout_ranges,
+    runs_of,
+)
+from neve.table.bounds import Ranges
+from neve.table.layout import Layout, LayoutKind
+from neve.table.metrics import to_bytes
+from neve.table.state import Column, Snapshot
 from tests.core.make import make_files
 from tests.core.test_bounds import bounded, long_ranges, ranges_of
 from tests.core.test_overlap import Box, grid
@@ -18,7 +27,7 @@ from tests.core.test_overlap import Box, grid
 TARGET = 100
 
 
-def choices(boxes: list[Box], **changes: Any) -> list[Choice]:
+def choices(boxes: list[Box], **changes: Any) -> list[ClusteringChoice]:
     """Files of the target's size and a hundred rows, unless said otherwise; a limit of 6."""
     ends = np.array(boxes)
     files = len(boxes)
@@ -115,10 +124,10 @@ def test_files_whose_bounds_no_rewrite_can_narrow_are_never_gathered(kind: str, 
 
 
 def test_three_runs_may_always_lie_on_one_another() -> None:
-    assert Limits(LayoutKind.ZORDER, 2, 2, TARGET).limit == pytest.approx(8.4)
-    assert Limits(LayoutKind.HILBERT, 3, 2, TARGET).limit == pytest.approx(5.4)
-    assert Limits(LayoutKind.SORT, 2, 2, TARGET).limit == 3.0
-    assert Limits(LayoutKind.SORT, 1, 12, TARGET).goal == 8.0
+    assert ClusteringLimits(LayoutKind.ZORDER, 2, 2, TARGET).limit == pytest.approx(8.4)
+    assert ClusteringLimits(LayoutKind.HILBERT, 3, 2, TARGET).limit == pytest.approx(5.4)
+    assert ClusteringLimits(LayoutKind.SORT, 2, 2, TARGET).limit == 3.0
+    assert ClusteringLimits(LayoutKind.SORT, 1, 12, TARGET).goal == 8.0
 
 
 def test_a_run_is_predicted_from_its_kind_columns_and_files() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.conflicts import (
-    Fate,
+from neve.commit.conflicts import (
+    GroupFate,
     LateEquality,
     changed_shape,
     judge,
@@ -14,7 +14,7 @@ from neve.core.conflicts import (
     lost_deletes,
     ours_to_drop,
 )
-from neve.core.live import DataFile, DeleteKey, LiveFile
+from neve.rewrite.live_files import DataFile, DeleteKey, LiveFile
 
 POSITION: DeleteKey = ("/t/pos", 0)
 LATE_POSITION: DeleteKey = ("/t/pos-2", 0)
@@ -34,16 +34,16 @@ def described(path: str, offset: int) -> DataFile:
 
 def verdict(
     planned: list[DeleteKey], now: list[DeleteKey] | None, *, late: LateEquality = LateEquality.STAYS
-) -> tuple[Fate, str]:
+) -> tuple[GroupFate, str]:
     """On a group of the file /t/a, whose deletes were `planned` and are `now`, and of /t/b, which nobody touched."""
     files = [live("/t/b"), *([live("/t/a", *now)] if now is not None else [])]
     found = judge([live("/t/b"), live("/t/a", *planned)], {f.path: f for f in files}, late_equality=late)
-    assert found.touched == (("/t/a",) if found.fate is Fate.MOVE else ())
+    assert found.touched == (("/t/a",) if found.fate is GroupFate.MOVE else ())
     return found.fate, found.reason
 
 
-AS_PLANNED = (Fate.COMMIT, "every input is live, with the deletes that were applied")
-TOUCHED = (Fate.MOVE, "deletes of /t/a changed meanwhile")
+AS_PLANNED = (GroupFate.COMMIT, "every input is live, with the deletes that were applied")
+TOUCHED = (GroupFate.MOVE, "deletes of /t/a changed meanwhile")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ TOUCHED = (Fate.MOVE, "deletes of /t/a changed meanwhile")
     [
         ([], [], AS_PLANNED),
         ([POSITION, EQUALITY, VECTOR], [VECTOR, EQUALITY, POSITION], AS_PLANNED),
-        ([], None, (Fate.SUPERSEDED, "1 of 2 inputs are no longer live, such as /t/a")),
+        ([], None, (GroupFate.SUPERSEDED, "1 of 2 inputs are no longer live, such as /t/a")),
         ([], [POSITION], TOUCHED),
         ([POSITION], [POSITION, LATE_POSITION], TOUCHED),
         ([], [VECTOR], TOUCHED),
@@ -67,14 +67,14 @@ TOUCHED = (Fate.MOVE, "deletes of /t/a changed meanwhile")
     ],
 )
 def test_deletes_must_be_those_that_were_applied_save_late_equality_deletes(
-    planned: list[DeleteKey], now: list[DeleteKey] | None, expected: tuple[Fate, str]
+    planned: list[DeleteKey], now: list[DeleteKey] | None, expected: tuple[GroupFate, str]
 ) -> None:
     assert verdict(planned, now) == expected
 
 
 @pytest.mark.parametrize("late", [LateEquality.TOO_OLD, LateEquality.VANISHES])
 def test_a_late_equality_delete_that_would_be_lost_costs_the_group(late: LateEquality) -> None:
-    assert verdict([], [LATE_EQUALITY], late=late) == (Fate.REPLAN, f"{late}: /t/a")
+    assert verdict([], [LATE_EQUALITY], late=late) == (GroupFate.REPLAN, f"{late}: /t/a")
     assert verdict([EQUALITY], [EQUALITY], late=late) == AS_PLANNED
 
 

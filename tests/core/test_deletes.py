@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.deletes import DeleteIndex, may_have_deletes, unpartitioned
-from neve.core.files import DATA, EQUALITY_DELETES, POSITION_DELETES, UNKNOWN, FileColumns, Partition
-from neve.core.model import PartitionField, PartitionSpec
 from neve.errors import CorruptMetadataError
+from neve.table.delete_index import DeleteIndex, may_have_deletes, unpartitioned
+from neve.table.files import DATA, EQUALITY_DELETES, POSITION_DELETES, UNKNOWN, FileColumns, Partition
+from neve.table.state import PartitionField, PartitionSpec
 from tests.core.make import make_files
 
 Row = dict[str, Any]

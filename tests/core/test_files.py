@@ -8,13 +8,13 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from neve.core.files import UNKNOWN, FileColumns, bounds_schema, read_ids, spell_ids
-from neve.core.histogram import size_histogram
-from neve.core.model import TableName
-from neve.core.policy import Policy
-from neve.core.row_groups import count_row_groups
-from neve.core.units import KIB, MIB
 from neve.errors import BadRequestError
+from neve.health.histogram import size_histogram
+from neve.health.row_groups import count_row_groups
+from neve.policy.model import Policy
+from neve.table.files import UNKNOWN, FileColumns, bounds_schema, read_ids, spell_ids
+from neve.table.state import TableName
+from neve.table.units import KIB, MIB
 
 from .make import make_files
 
@@ -111,6 +111,7 @@ def test_row_groups_come_from_split_offsets_where_nothing_better_is_known() -> N
         "row_groups": 4,
         "average_bytes": 4 * MIB,
         "source": "split-offsets",
+        "sources": ("split-offsets",),
         "files_with_small_groups": 1,
     }
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.groups import Groups, gather
-from neve.core.policy import Policy
-from neve.flow.plan import plan
+from neve.policy.model import Policy
+from neve.rewrite.groups import Groups, gather
+from neve.rewrite.planner import plan
 from tests.properties.test_plan import NOW, table
 
 

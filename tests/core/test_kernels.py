@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neve.core.groups import KERNELS, TIERS
-from neve.core.kernels import GroupTraits, choose_kernels
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.units import MIB
+from neve.policy.model import Policy
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.groups import KERNELS, TIERS
+from neve.rewrite.kernel_choice import GroupTraits, choose_kernels
+from neve.table.units import MIB
 from tests.flow.test_inspect import make_state
 
 
@@ -32,7 +32,7 @@ def chosen(**changes: Any) -> Kernel:
     single = {"columns": 12, "is_remote": False}
     words = {name: np.array([value]) for name, value in (plain | changes).items() if name not in single}
     traits = GroupTraits(**words, **{name: changes.get(name, value) for name, value in single.items()})
-    return KERNELS[choose_kernels(traits, Policy())[0][0]]
+    return KERNELS[choose_kernels(traits, Policy()).kernel[0]]
 
 
 @pytest.mark.parametrize(

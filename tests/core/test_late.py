@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.late import come_late, moved
-from neve.core.positions import PositionMap, Runs
+from neve.commit.late_rows import come_late, moved
+from neve.table.positions import PositionMap, Runs
 
 
 def rows(*numbers: int) -> np.ndarray:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from neve.core.literals import serialized
 from neve.errors import BadRequestError
+from neve.table.literals import serialized
 from tests.core.test_bounds import make_column, ranges_of
 
 LITERALS: list[tuple[str, Any, Any]] = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from neve.core.live import Ancestor, LiveFile, SharedDeletes, describe_output
-from neve.core.metrics import ColumnMetrics
-from neve.core.work import OutputFile
+from neve.rewrite.live_files import Ancestor, LiveFile, SharedDeletes, describe_output
+from neve.rewrite.work_order import OutputFile
+from neve.table.metrics import ColumnMetrics
 
 DESCRIBED = {
     "spec-id": 3,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.locations import Location, Spellings
 from neve.errors import BadRequestError
+from neve.table.location import Location, Spellings
 
 PLAIN = Spellings.of()
 

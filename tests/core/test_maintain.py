@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.inspection import Finding
-from neve.core.maintain import (
+from neve.errors import BadRequestError
+from neve.maintenance.record import Operation
+from neve.maintenance.steps import (
     MaintainRecord,
     Step,
     StepOutcome,
     StepRecord,
-    by_finding,
     by_interval,
     left_out,
     outcome_of,
     step_words,
 )
-from neve.core.maintenance import Operation
-from neve.core.policy import Policy
-from neve.core.record import RunOutcome
-from neve.errors import BadRequestError
+from neve.policy.model import Policy
+from neve.rewrite.record import RunOutcome
 
 DAY = 86_400_000
 
@@ -55,7 +53,10 @@ def test_by_default_no_step_is_left_out() -> None:
 
 def test_knobs_turn_steps_off_unless_they_are_asked_for_by_name() -> None:
     policy = Policy(maintain_orphans=False, maintain_compact=False)
-    assert left_out(policy, [], []) == {Step.ORPHANS: "maintain-orphans is off", Step.COMPACT: "maintain-compact is off"}
+    assert left_out(policy, [], []) == {
+        Step.ORPHANS: "maintain-orphans is off",
+        Step.COMPACT: "maintain-compact is off",
+    }
     named = left_out(policy, ["orphans"], [])
     assert Step.ORPHANS not in named
     assert set(named.values()) == {"--only names others"}
@@ -68,16 +69,16 @@ def test_a_step_that_there_is_not_is_refused_with_those_that_there_are() -> None
     assert refused.value.hint == f"There are {', '.join(step_words())}."
 
 
-def test_a_finding_is_a_reason() -> None:
-    found = Finding(code="deletes", title="t", weight=15, severity=0.5, evidence="5 delete files", fix="f")
-    assert by_finding([found], "deletes", "none").model_dump() == {"due": True, "why": "5 delete files"}
-    assert by_finding([found], "equality-deletes", "none").model_dump() == {"due": False, "why": "none"}
-
-
 @pytest.mark.parametrize(("ago", "due"), [(None, True), (6 * DAY, False), (7 * DAY, True), (-DAY, False)])
 def test_a_search_is_due_after_its_interval(ago: int | None, due: bool) -> None:
     now = 100 * DAY
-    assert by_interval(None if ago is None else now - ago, now, 7 * 86_400).due is due
+    assert by_interval(None if ago is None else now - ago, now, 7 * 86_400, "orphan-interval").due is due
+
+
+def test_a_search_that_is_not_due_says_when_it_is() -> None:
+    found = by_interval(94 * DAY, 100 * DAY, 7 * 86_400, "orphan-interval")
+    assert found.not_due[0].due_ms == 101 * DAY
+    assert found.why == ("time since the last search: 6 days, due after 7 days (orphan-interval), at 1970-04-12 00:00:00 UTC")
 
 
 def step(outcome: StepOutcome) -> StepRecord:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.manifest_plan import ORDER, ManifestPlan, Motive, plan_manifests
-from neve.core.model import Manifest, PartitionField, PartitionRange, PartitionSpec, Snapshot, TableState
-from neve.core.policy import Policy
-from neve.core.units import KIB, MIB
 from neve.errors import BadRequestError
+from neve.maintenance.manifests import ORDER, ManifestPlan, Motive, plan_manifests
+from neve.policy.model import Policy
+from neve.table.state import Manifest, PartitionField, PartitionRange, PartitionSpec, Snapshot, TableState
+from neve.table.units import KIB, MIB
 from tests.core.tables import BY_DAY, make_table
 
 POLICY = Policy()
@@ -57,7 +57,14 @@ def test_small_manifests_become_as_many_as_the_target_asks_for() -> None:
 def test_fewer_than_would_spare_enough_are_left_alone() -> None:
     found = plan([manifest(i, i, i) for i in range(10)])
     assert (found.groups, found.after) == ((), found.before)
-    assert found.reason == "a rewrite would spare no query 10 manifests, of the 10 that there are"
+    assert found.reason == "a rewrite would spare no query 10 manifests (manifest-min-count); the table has 10"
+    assert [str(rule) for rule in found.not_due] == [
+        "data manifests that a merge spares every query: 9, due from 10 (manifest-min-count), with 1 more small manifest",
+        (
+            "data manifests that sorting them spares a query for one day: 0, due from 10 (manifest-min-count), with 10 more "
+            "overlapping manifests"
+        ),
+    ]
     assert len(plan([manifest(i, i, i) for i in range(11)]).groups) == 1
     assert len(plan([manifest(i, i, i) for i in range(5)], policy=Policy.model_validate({"manifest-min-count": 4})).groups) == 1
 
@@ -65,6 +72,7 @@ def test_fewer_than_would_spare_enough_are_left_alone() -> None:
 def test_manifests_of_half_the_target_and_more_stay() -> None:
     large = [manifest(i, i, i, size=4 * MIB) for i in range(50)]
     assert plan(large).groups == ()
+    assert plan(large).not_due[0].measured == 0
     (group,) = plan([*large, *(manifest(100 + i, i, i, size=4 * MIB - 1) for i in range(30))]).groups
     assert (len(group.paths), group.outputs) == (30, 15)
 
@@ -78,7 +86,10 @@ def test_manifests_that_all_hold_all_days_are_sorted_though_none_is_small() -> N
 
 
 def test_a_rewrite_that_spares_a_query_less_than_half_is_left_alone() -> None:
-    assert plan([manifest(i, 0, 1, size=8 * MIB) for i in range(40)]).groups == ()  # 20.5 of 40 would still be opened
+    found = plan([manifest(i, 0, 1, size=8 * MIB) for i in range(40)])
+    assert found.groups == ()  # 20.5 of 40 would still be opened
+    left = next(rule for rule in found.not_due if rule.rule == "manifest-depth-left")
+    assert (left.measured, left.threshold, left.comparison) == (0.512, 0.5, "up to")
     assert len(plan([manifest(i, 0, 2, size=8 * MIB) for i in range(40)]).groups) == 1
 
 

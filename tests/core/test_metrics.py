@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.metrics import (
+from neve.table.metrics import (
     COUNTS,
     FULL,
     NONE,
@@ -23,6 +23,7 @@ from neve.core.metrics import (
     to_bytes,
     truncate_lower,
     truncate_upper,
+    with_sure_bounds,
 )
 
 
@@ -229,3 +230,37 @@ def test_bounds_written_before_a_column_was_widened_are_widened_too() -> None:
 
 def test_columns_that_the_schema_no_longer_has_are_left_out() -> None:
     assert merge([{1: longs(1, 1), 2: longs(1, 1)}], {1: "long"}) == {1: longs(1, 1)}
+
+
+@given(st.lists(st.binary(max_size=24), min_size=1), st.integers(1, 20))
+def test_bounds_of_bytes_that_are_not_utf_8_hold_and_can_be_decoded(values: list[bytes], length: int) -> None:
+    mode = MetricsMode(counts=True, bounds=True, length=length)
+    for each in (mode, FULL):
+        kept = restrict(ColumnMetrics(values=len(values), nulls=0, lower=min(values), upper=max(values)), "string", each)
+        if kept.lower is not None:
+            assert kept.lower <= min(values)
+            kept.lower.decode()
+        if kept.upper is not None:
+            assert kept.upper >= max(values)
+            kept.upper.decode()
+    assert truncate_lower("string", min(values), length) <= min(values)
+
+
+@given(st.lists(st.binary(max_size=8), min_size=1))
+def test_bounds_that_java_decoded_are_made_to_hold(values: list[bytes]) -> None:
+    """As Iceberg's Java writer makes them: decoded, with U+FFFD in place of what is not UTF-8, cut to 4 and rounded up."""
+    low, high = (value.decode("utf-8", "replace").encode() for value in (min(values), max(values)))
+    said = ColumnMetrics(lower=truncate_lower("string", low, 4), upper=truncate_upper("string", high, 4))
+    kept = with_sure_bounds({1: said}, {1: "string"})[1]
+    assert kept.lower is not None
+    assert kept.lower <= min(values)
+    assert kept.upper is None or kept.upper >= max(values)
+
+
+def test_sure_bounds_are_left_as_they_are_and_others_are_cut_or_left_out() -> None:
+    sure = ColumnMetrics(lower=b"abc", upper="caf\u00e9".encode())
+    assert with_sure_bounds({1: sure, 2: EXACT}, {1: "string", 2: "binary"}, exact=[1]) == {1: sure, 2: EXACT}
+    doubt = ColumnMetrics(lower="x\ufffd\ufffd".encode(), upper="x\ufffd\ufffe".encode())
+    assert with_sure_bounds({1: doubt}, {1: "string"}) == {1: ColumnMetrics(lower=b"x", upper=b"y")}
+    assert with_sure_bounds({1: doubt}, {1: "string"}, exact=[1]) == {1: ColumnMetrics()}
+    assert with_sure_bounds({1: doubt}, {1: "binary"}) == {1: doubt}

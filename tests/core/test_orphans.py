@@ -8,26 +8,28 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from neve.core.locations import Spellings
-from neve.core.model import PartitionField, PartitionSpec
-from neve.core.orphans import (
+from neve.errors import BadRequestError
+from neve.maintenance.orphans import (
     FLOOR_SECONDS,
     Judged,
     Neighbour,
-    Rules,
+    OrphanRules,
     Verdict,
+    chosen_root,
     hidden_partitions,
     overlapping,
     required_age,
 )
-from neve.errors import BadRequestError
+from neve.table.location import Spellings
+from neve.table.state import PartitionField, PartitionSpec
+from tests.core.tables import make_table
 
 SPELLINGS = Spellings.of()
 ROOT = "s3://lake/db/t"
 
 
-def make_rules(**changes: Any) -> Rules:
-    return Rules(**{"root": SPELLINGS.parse(ROOT), "spellings": SPELLINGS, "cutoff_ms": 1_000} | changes)
+def make_rules(**changes: Any) -> OrphanRules:
+    return OrphanRules(**{"root": SPELLINGS.parse(ROOT), "spellings": SPELLINGS, "cutoff_ms": 1_000} | changes)
 
 
 def verdict(path: str, modified_ms: int | None = 1, **changes: Any) -> Verdict | None:
@@ -72,7 +74,13 @@ def test_what_is_outside_is_not_judged(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("modified_ms", "expected"),
-    [(999, Verdict.CANDIDATE), (1_000, Verdict.FRESH), (None, Verdict.FRESH), (0, Verdict.FRESH), (-5, Verdict.FRESH)],
+    [
+        (999, Verdict.CANDIDATE),
+        (1_000, Verdict.FRESH),
+        (None, Verdict.FRESH),
+        (0, Verdict.FRESH),
+        (-5, Verdict.FRESH),
+    ],
 )
 def test_a_file_is_old_only_if_its_store_says_so(modified_ms: int | None, expected: Verdict) -> None:
     assert verdict(f"{ROOT}/data/f", modified_ms) is expected
@@ -85,7 +93,28 @@ def test_partitions_that_begin_with_an_underscore_are_looked_at_and_our_own_plac
     hidden = hidden_partitions([PartitionSpec(spec_id=0, fields=tuple(fields))])
     assert hidden == ("_a b=", "_a+b=", "_day=", "_neve=")
     found = [verdict(f"{ROOT}/data/{name}/f", hidden=hidden) for name in ("_day=1", "_a+b=1", "_days=1", "_neve=1", "_day")]
-    assert found == [Verdict.CANDIDATE, Verdict.CANDIDATE, Verdict.PROTECTED, Verdict.PROTECTED, Verdict.PROTECTED]
+    assert found == [
+        Verdict.CANDIDATE,
+        Verdict.CANDIDATE,
+        Verdict.PROTECTED,
+        Verdict.PROTECTED,
+        Verdict.PROTECTED,
+    ]
+
+
+@pytest.mark.parametrize("asked", ["/wh/db/t", "/wh/db/t/data", "/wh/db/t/data/_day=1", "/wh/db/t/_files", "/wh/db/t/_files/x"])
+def test_a_search_may_be_of_a_part_of_the_table(asked: str) -> None:
+    field = PartitionField(name="_day", transform="identity", source_id=1, field_id=1000)
+    state = make_table(specs=(PartitionSpec(spec_id=0, fields=(field,)),), properties={"write.data.path": "/wh/db/t/_files"})
+    assert chosen_root(asked, state, SPELLINGS) == asked
+
+
+@pytest.mark.parametrize(
+    "below", ["_checkpoints", "_checkpoints/query-1", "data/.spark-staging", ".neve-trash", "_delta_log/x"]
+)
+def test_a_search_is_never_of_a_directory_that_iceberg_does_not_write_to(below: str) -> None:
+    with pytest.raises(BadRequestError, match=r"Iceberg does not write below names that begin with _ or \.$"):
+        chosen_root(f"/wh/db/t/{below}", make_table(), SPELLINGS)
 
 
 def test_files_of_running_work_are_told_by_how_their_names_begin() -> None:
@@ -125,7 +154,10 @@ def test_a_listing_that_lacks_most_of_the_table_is_doubtful() -> None:
 
 def test_files_that_are_gone_are_told() -> None:
     assert Judged(files={Verdict.MISSING: 2}).warnings == ()  # committed after the listing
-    one, some = Judged(files={Verdict.MISSING: 1}, lost=("/a",)), Judged(files={Verdict.MISSING: 9}, lost=("/a", "/b"))
+    one, some = (
+        Judged(files={Verdict.MISSING: 1}, lost=("/a",)),
+        Judged(files={Verdict.MISSING: 9}, lost=("/a", "/b")),
+    )
     assert one.warnings == ("1 file that the table needs is not there, such as /a",)
     assert some.warnings == ("at least 2 files that the table needs are not there, such as /a",)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.overlap import SAMPLES, Boxes, Overlap, each_partition, layers, overlap, row_shares, stretch
+from neve.health.overlap import SAMPLES, Boxes, Overlap, each_partition, layers, overlap, row_shares, stretch
 from tests.core.test_bounds import long_ranges
 
 Box = list[tuple[int, int]]

@@ -1,4 +1,4 @@
-"""Bins of files: the guarantees of `neve.core.packing`, by property."""
+"""Bins of files: the guarantees of `neve.rewrite.packing`, by property."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.packing import bins_wanted, pack
+from neve.rewrite.packing import bins_wanted, pack
 
 TARGET = 128
 

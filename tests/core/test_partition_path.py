@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from neve.core.partition_path import TypedField, human, partition_path
+from neve.table.partition import TypedField, human, partition_path
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,20 @@ from neve.core.partition_path import TypedField, human, partition_path
         ("day", "date", 20105, "2025-01-17"),
         ("day", "int", dt.date(2025, 1, 17), "2025-01-17"),
         ("hour", "int", 482_532, "2025-01-17-12"),
+        # Beyond the years of Python, such as of an epoch that was scaled wrongly; as Iceberg's own tools spell them.
+        ("identity", "date", 2_932_897, "10000-01-01"),
+        ("identity", "date", 2**31 - 1, "5881580-07-11"),
+        ("identity", "date", -(2**31), "-5877641-06-23"),
+        ("identity", "timestamp", 1_737_115_975_038_194_000, "+57017-01-05T23:17:18.194"),
+        ("identity", "timestamptz", -(2**63), "-290308-12-21T19:59:05.224192+00:00"),
+        ("identity", "timestamp_ns", -(2**63), "1677-09-21T00:12:43.145224192"),
+        ("day", "date", 2_932_897, "10000-01-01"),
+        ("day", "int", -719_529, "-001-12-31"),
+        ("hour", "int", 2**31 - 1, "246953-10-09-07"),
+        ("hour", "int", -(2**31), "-243014-03-24-16"),
+        ("month", "int", 2**31 - 1, "178958940-08"),
+        ("year", "int", -2014, "-044"),
+        ("identity", "string", "\udcc3", "\udcc3"),
     ],
 )
 def test_spells_a_value(transform: str, type_: str, value: Any, text: str) -> None:
@@ -52,6 +66,11 @@ def test_spells_a_value(transform: str, type_: str, value: Any, text: str) -> No
 def test_joins_fields_and_escapes_what_a_path_cannot_hold() -> None:
     fields = [TypedField("day", "day", "date"), TypedField("re gion", "identity", "string"), TypedField("old", "void", "int")]
     assert partition_path(fields, [20105, "a/b=c d", None]) == "day=2025-01-17/re+gion=a%2Fb%3Dc+d"
+
+
+def test_half_a_pair_of_surrogates_is_spelled_as_its_own() -> None:
+    field = TypedField("p", "identity", "string")
+    assert partition_path([field], ["a\ud800"]) == "p=a%ED%A0%80"
 
 
 def test_an_unpartitioned_table_has_the_empty_path() -> None:

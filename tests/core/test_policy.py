@@ -5,8 +5,8 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from neve.core.policy import Policy, contradictions, knobs, read_property
-from neve.core.units import MIB
+from neve.policy.model import Policy, contradictions, knobs, read_property
+from neve.table.units import MIB
 
 
 def make_policy(**knobs: object) -> Policy:

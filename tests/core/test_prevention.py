@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from neve.core.inspection import Finding, Health, WorkloadKind
-from neve.core.model import PartitionField, PartitionSpec, Snapshot
-from neve.core.policy import Policy
-from neve.core.prevention import Change, Kept, Proposal, propose
-from neve.core.units import GIB, KIB, MIB, TIB
+from neve.health.inspection import Finding, Health, WorkloadKind
+from neve.maintenance.prevention import KeptProperty, PropertyChange, PropertyProposal, propose
+from neve.policy.model import Policy
+from neve.table.state import PartitionField, PartitionSpec, Snapshot
+from neve.table.units import GIB, KIB, MIB, TIB
 from tests.flow.test_inspect import make_state
 from tests.render.inspections import make_inspection
 
@@ -37,7 +37,7 @@ def proposal(
     data_bytes: int = GIB,
     sort_order: int = 0,
     findings: tuple[Finding, ...] = (),
-) -> Proposal:
+) -> PropertyProposal:
     told = {"default_sort_order_id": sort_order, "specs": (spec,), "properties": properties or {}}
     state = make_state(snapshots=writes or (write(1),), snapshot_id=None, **told)
     found = make_inspection(data_bytes=data_bytes, health=Health(score=50, findings=findings))
@@ -45,7 +45,7 @@ def proposal(
     return propose(state, found.model_copy(update={"workload": workload}), Policy.model_validate(knobs or {}), explicit)
 
 
-def values(found: Proposal) -> dict[str, str]:
+def values(found: PropertyProposal) -> dict[str, str]:
     return {change.key: change.value for change in found.changes}
 
 
@@ -64,7 +64,7 @@ def test_a_target_that_somebody_stated_is_kept_and_one_of_the_policy_wins() -> N
     own = {TARGET[0]: str(64 * MIB)}
     assert values(proposal(properties=own, data_bytes=20 * TIB)) == {}
     asked = proposal(properties=own, knobs={"target-file-size": "32 MB"}, explicit=("target-file-size",))
-    assert asked.changes[0] == Change(
+    assert asked.changes[0] == PropertyChange(
         key=TARGET[0], before=own[TARGET[0]], value=str(32 * MIB), reason="writers and compactions aim at one size, 32 MB"
     )
 
@@ -79,6 +79,12 @@ def test_files_scattered_over_partitions_ask_for_a_shuffle_and_open_files() -> N
         "and 64 of them would fill one good file each"
     )
     assert shuffle == "Shuffle by day before the write, where the engine does not do it by write.distribution-mode"
+
+
+def test_half_a_file_of_a_median_is_told() -> None:
+    writes = [write(i, files=4 + i % 2, size=8 * MIB, partitions=1) for i in range(1, 7)]
+    reasons = [change.reason for change in proposal(*writes).changes]
+    assert "a write makes 4.5 files for 1 partition: rows of one partition should come to one task" in reasons
 
 
 def test_a_sorted_table_is_spread_by_its_order_and_many_partitions_are_not_kept_open() -> None:
@@ -144,13 +150,13 @@ def test_partitions_that_are_too_fine_are_told() -> None:
     assert proposal(findings=(finding,)).advice == ("Partition by month: 900 of 1,000 are tiny",)
 
 
-def change(key: str, before: str | None, value: str) -> Change:
-    return Change(key=key, before=before, value=value, reason="r")
+def change(key: str, before: str | None, value: str) -> PropertyChange:
+    return PropertyChange(key=key, before=before, value=value, reason="r")
 
 
 def test_the_way_back_leads_to_what_was_there_before_the_first_change() -> None:
-    first = Kept({}).with_changes([change("a", None, "1"), change("b", "x", "2")])
-    again = Kept.of({"neve.prevention": first.text}).with_changes([change("a", "1", "3")])
+    first = KeptProperty({}).with_changes([change("a", None, "1"), change("b", "x", "2")])
+    again = KeptProperty.of({"neve.prevention": first.text}).with_changes([change("a", "1", "3")])
     assert again.values == {"a": ("3", None), "b": ("2", "x")}
     theirs = again.with_changes([change("b", "y", "4")])  # somebody had set y since
     assert theirs.values["b"] == ("4", "y")
@@ -158,4 +164,4 @@ def test_the_way_back_leads_to_what_was_there_before_the_first_change() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": {"set": "1"}}'])
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
-    assert Kept.of({"neve.prevention": text}).values == {}
+    assert KeptProperty.of({"neve.prevention": text}).values == {}

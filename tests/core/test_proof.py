@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from neve.core.metrics import ColumnMetrics, to_bytes
-from neve.core.plan_words import Kernel
-from neve.core.proof import Proof, prove
-from neve.core.work import Counted, Metrics, OutputFile, WorkResult
+from neve.rewrite.group import Kernel
+from neve.rewrite.proof import Proof, prove
+from neve.rewrite.work_order import Counted, Metrics, OutputFile, WorkResult
+from neve.table.metrics import ColumnMetrics, to_bytes
 
 KINDS = {1: "long", 2: "string", 3: "double", 4: "binary"}
 
@@ -132,6 +132,21 @@ def test_what_was_counted_is_what_the_manifests_said(counted: Counted, objection
     inputs = [{3: ColumnMetrics(values=6, nulls=1, nans=1)}, {3: ColumnMetrics(values=4, nulls=2, nans=0)}]
     metrics = Metrics(values=counted.values, nulls=counted.nulls, nans=counted.nans)
     assert proof(result([(10, {3: metrics})], kept={3: counted}), inputs).objection == objection
+
+
+def test_of_a_kernel_that_counts_nothing_what_it_wrote_is_compared_with_the_manifests() -> None:
+    inputs = [{3: ColumnMetrics(values=6, nulls=1)}, {3: ColumnMetrics(values=4, nulls=2)}]
+    whole = [(6, {3: Metrics(values=6, nulls=2)}), (4, {3: Metrics(values=4, nulls=1)})]
+    found = proof(result(whole, kept={}), inputs)
+    assert found.holds
+    assert "not compared: the" in next(check.detail for check in found.checks if check.name == "values by column")
+    assert next(check.detail for check in found.checks if check.name == "nulls against manifests") == "equal"
+    lost = [(6, {3: Metrics(values=6, nulls=2)}), (4, {3: Metrics(values=4, nulls=2)})]
+    found = proof(result(lost, kept={}), inputs)
+    assert found.objection == "nulls against manifests: column 3: 4, manifests said 3"
+    assert "manifests may be wrong" in found.hint
+    unknown = [(6, {3: Metrics(values=6, nulls=2)}), (4, {})]
+    assert proof(result(unknown, kept={}), inputs).holds
 
 
 def test_manifests_that_lack_a_column_are_not_compared() -> None:

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.quarantine import Fate, Quarantined, Sides, Step, is_trash, original_path, second_look, trash_path, way_back
+from neve.maintenance.quarantine import (
+    Fate,
+    Quarantined,
+    QuarantineStep,
+    Sides,
+    is_trash,
+    original_path,
+    second_look,
+    trash_path,
+    way_back,
+)
 
 LOCATIONS = ("s3://lake/db/t", "s3a://lake/db/t/", "file:/wh/db/t", "/wh/db/t", "file:///wh/with space/t")
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="/"), min_size=1)
@@ -18,10 +28,11 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_
         ("s3://b/t/data/x.parquet", "s3://b/t", "s3://b/t/.neve-trash/r1/data/x.parquet"),
         ("s3://b/t/data/x.parquet", "s3://b/t/", "s3://b/t/.neve-trash/r1/data/x.parquet"),
         ("/wh/t/metadata/v1.metadata.json", "/wh/t", "/wh/t/.neve-trash/r1/metadata/v1.metadata.json"),
-        # A sibling whose name begins as the table's does, another bucket, another spelling: beside the file itself.
+        ("s3a://b/t/data/x.parquet", "s3://b/t", "s3a://b/t/.neve-trash/r1/data/x.parquet"),
+        # A sibling whose name begins as the table's does, another bucket, dots: beside the file itself.
         ("s3://b/t_2/data/x.parquet", "s3://b/t", "s3://b/t_2/data/.neve-trash/r1/x.parquet"),
         ("s3://other/data/x.parquet", "s3://b/t", "s3://other/data/.neve-trash/r1/x.parquet"),
-        ("s3a://b/t/data/x.parquet", "s3://b/t", "s3a://b/t/data/.neve-trash/r1/x.parquet"),
+        ("/wh/t/../../x.parquet", "/wh/t", "/wh/t/../../.neve-trash/r1/x.parquet"),
         ("file:/wh/t/x.parquet", "/wh/t", "file:/wh/t/.neve-trash/r1/x.parquet"),
     ],
 )
@@ -46,17 +57,17 @@ def test_two_runs_and_two_files_never_share_a_place_in_the_trash() -> None:
 @pytest.mark.parametrize(
     ("here", "there", "free", "needed"),
     [
-        (5, None, Step.TRASH, Step.STAY),
-        (5, 5, Step.TRASH, Step.STAY),  # a copy was made, and the original not yet deleted
-        (None, 5, Step.DONE, Step.BACK),
-        (None, None, Step.GONE, Step.LOST),
-        (5, 6, Step.REFUSE, Step.REFUSE),
-        (0, 0, Step.TRASH, Step.STAY),
-        (0, None, Step.TRASH, Step.STAY),
-        (None, 0, Step.DONE, Step.BACK),
+        (5, None, QuarantineStep.TRASH, QuarantineStep.STAY),
+        (5, 5, QuarantineStep.TRASH, QuarantineStep.STAY),  # a copy was made, and the original not yet deleted
+        (None, 5, QuarantineStep.DONE, QuarantineStep.BACK),
+        (None, None, QuarantineStep.GONE, QuarantineStep.LOST),
+        (5, 6, QuarantineStep.REFUSE, QuarantineStep.REFUSE),
+        (0, 0, QuarantineStep.TRASH, QuarantineStep.STAY),
+        (0, None, QuarantineStep.TRASH, QuarantineStep.STAY),
+        (None, 0, QuarantineStep.DONE, QuarantineStep.BACK),
     ],
 )
-def test_the_second_look(here: int | None, there: int | None, free: Step, needed: Step) -> None:
+def test_the_second_look(here: int | None, there: int | None, free: QuarantineStep, needed: QuarantineStep) -> None:
     assert second_look(Sides(here, there), needed=False) is free
     assert second_look(Sides(here, there), needed=True) is needed
 
@@ -64,15 +75,20 @@ def test_the_second_look(here: int | None, there: int | None, free: Step, needed
 @pytest.mark.parametrize(
     ("here", "there", "moving", "trashed"),
     [
-        (5, None, Step.STAY, Step.STAY),
-        (5, 5, Step.STAY, Step.REFUSE),  # after a move that was interrupted they are the same; otherwise somebody wrote one
-        (5, 6, Step.REFUSE, Step.REFUSE),
-        (None, 5, Step.BACK, Step.BACK),
-        (None, None, Step.GONE, Step.GONE),
-        (0, 0, Step.STAY, Step.REFUSE),
+        (5, None, QuarantineStep.STAY, QuarantineStep.STAY),
+        (
+            5,
+            5,
+            QuarantineStep.STAY,
+            QuarantineStep.REFUSE,
+        ),  # after a move that was interrupted they are the same; otherwise somebody wrote one
+        (5, 6, QuarantineStep.REFUSE, QuarantineStep.REFUSE),
+        (None, 5, QuarantineStep.BACK, QuarantineStep.BACK),
+        (None, None, QuarantineStep.GONE, QuarantineStep.GONE),
+        (0, 0, QuarantineStep.STAY, QuarantineStep.REFUSE),
     ],
 )
-def test_the_way_back(here: int | None, there: int | None, moving: Step, trashed: Step) -> None:
+def test_the_way_back(here: int | None, there: int | None, moving: QuarantineStep, trashed: QuarantineStep) -> None:
     words = {"path": "/t/x", "reason": "", "run_id": "r", "recorded_ms": 1, "changed_ms": 1, "trash_path": "/t/.neve-trash/r/x"}
     assert way_back(Quarantined(**words, fate=Fate.RECORDED), Sides(here, there)) is moving  # type: ignore[arg-type]
     assert way_back(Quarantined(**words, fate=Fate.TRASHED), Sides(here, there)) is trashed  # type: ignore[arg-type]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.files import Partition
-from neve.core.model import Snapshot
-from neve.core.policy import Policy
-from neve.core.ranking import partition_columns, rank
-from neve.core.units import MIB
+from neve.health.ranking import partition_columns, rank
+from neve.policy.model import Policy
+from neve.table.files import Partition
+from neve.table.state import Snapshot
+from neve.table.units import MIB
 
 from .make import make_files
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from neve.core.model import Ref, RefKind, Snapshot
-from neve.core.policy import Policy
-from neve.core.retention import History, Keep, Retention, Rules, retain
+from neve.maintenance.retention import Keep, Retention, Rules, SnapshotHistory, next_expiry, retain
+from neve.policy.model import Policy
+from neve.table.state import Ref, RefKind, Snapshot
 
 DAY = 86_400_000
 NOW = 100 * DAY
@@ -42,7 +42,7 @@ def chain(*days: float) -> tuple[Snapshot, ...]:
 
 
 def decide(snapshots: tuple[Snapshot, ...], refs: tuple[Ref, ...], rules: Rules = WEEK, **words: Any) -> Retention:
-    return retain(History("m", {}, snapshots, refs), rules, now_ms=NOW, **words)
+    return retain(SnapshotHistory("m", {}, snapshots, refs), rules, now_ms=NOW, **words)
 
 
 def reasons(found: Retention) -> Mapping[int, Keep]:
@@ -156,7 +156,7 @@ def test_what_is_asked_for_by_id_goes_unless_somebody_needs_it() -> None:
 
 
 def test_a_table_of_version_1_without_refs_keeps_its_head() -> None:
-    history = History("m", {}, chain(40, 30), (), head=2)
+    history = SnapshotHistory("m", {}, chain(40, 30), (), head=2)
     assert retain(history, WEEK, now_ms=NOW).expired == (1,)
 
 
@@ -172,3 +172,22 @@ def test_rules_are_read_from_the_policy() -> None:
     assert (rules.keep_ms, rules.min_count, rules.consumers, rules.refs_go) == (2 * DAY, 1, ("a", "b"), False)
     assert Rules.of(Policy()).consumers == ("flink.job-id", "flink.operator-id", "spark.sql.streaming.queryId")
     assert (Rules.of(Policy()).keep_ms, Rules.of(Policy()).consumer_keep_ms) == (7 * DAY, 30 * DAY)
+
+
+def test_the_next_expiry_is_a_week_after_a_snapshot_was_replaced() -> None:
+    history = SnapshotHistory("m", {}, chain(30, 2, 1), (branch("main", 3),))
+    rule = next_expiry(history, WEEK, now_ms=NOW)
+    assert rule.due_ms == NOW + 5 * DAY + 1
+    assert str(rule) == (
+        "time since the oldest snapshot was replaced: 2 days, due after 7 days (snapshot-keep), at 1970-04-16 00:00:01 UTC"
+    )
+
+
+def test_what_no_time_lets_go_says_what_keeps_it() -> None:
+    alone = next_expiry(SnapshotHistory("m", {}, chain(30), (branch("main", 1),)), WEEK, now_ms=NOW)
+    assert str(alone) == "snapshots kept: 1 by head, due once another snapshot is committed"
+    tagged = next_expiry(SnapshotHistory("m", {}, chain(30, 20), (branch("main", 2), tag("v1", 1))), WEEK, now_ms=NOW)
+    assert str(tagged) == "snapshots kept: 1 by head, 1 by tag, due once commits are added, or what keeps them ends"
+    assert str(next_expiry(SnapshotHistory("m", {}, (), ()), WEEK, now_ms=NOW)) == (
+        "the table has no snapshots, due once another snapshot is committed"
+    )

@@ -5,23 +5,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neve.core.clustering import Outcome
-from neve.core.files import POSITION_DELETES, FileColumns
-from neve.core.layout import Layout, LayoutKind
-from neve.core.metrics import to_bytes
-from neve.core.model import Column
-from neve.core.skipping import (
+from neve.health.clustering import Outcome
+from neve.health.skipping import (
     Clustering,
-    Reads,
+    TypicalReads,
     assess_clustering,
     typical_reads,
 )
+from neve.table.files import POSITION_DELETES, FileColumns
+from neve.table.layout import Layout, LayoutKind
+from neve.table.metrics import to_bytes
+from neve.table.state import Column
+from neve.table.units import KIB, MIB
 from tests.core.make import make_files
 from tests.core.test_bounds import bounded, long_ranges, ranges_of
 from tests.core.test_overlap import Box, grid
 
 
-def reads(boxes: list[Box], **options: Any) -> tuple[Reads, ...]:
+def reads(boxes: list[Box], **options: Any) -> tuple[TypicalReads, ...]:
     ends = np.array(boxes)
     sizes = np.array(options.pop("sizes", [10] * len(boxes)))
     return typical_reads(long_ranges(ends[:, :, 0], ends[:, :, 1]), sizes, np.full(len(boxes), 100), **options)
@@ -33,12 +34,12 @@ def test_a_query_for_one_value_reads_one_row_of_a_grid() -> None:
 
 
 def test_a_query_for_one_value_reads_everything_that_is_as_wide_as_everything() -> None:
-    assert reads([[(i, 100 - i)] for i in range(9)]) == (Reads(files=1.0, bytes=1.0),)
+    assert reads([[(i, 100 - i)] for i in range(9)]) == (TypicalReads(files=1.0, bytes=1.0),)
 
 
 def test_bytes_are_those_of_the_files_read() -> None:
     [found] = reads([[(0, 9)], [(10, 19)], [(0, 19)]], sizes=[10, 10, 80])
-    assert found == Reads(files=pytest.approx(2 / 3), bytes=pytest.approx(0.9))
+    assert found == TypicalReads(files=pytest.approx(2 / 3), bytes=pytest.approx(0.9))
 
 
 def test_a_range_reads_the_files_at_its_edges_too() -> None:
@@ -51,8 +52,8 @@ def test_a_range_reads_the_files_at_its_edges_too() -> None:
 def test_a_file_whose_range_is_not_known_is_always_read() -> None:
     ranges = ranges_of("long", [(0, 9), (10, 19), (None, None)])
     [found] = typical_reads(ranges, np.array([1, 1, 2]), np.ones(3))
-    assert found == Reads(files=pytest.approx(2 / 3), bytes=pytest.approx(0.75))
-    assert typical_reads(ranges_of("long", [(None, None)]), np.array([1]), np.ones(1)) == (Reads(files=1.0, bytes=1.0),)
+    assert found == TypicalReads(files=pytest.approx(2 / 3), bytes=pytest.approx(0.75))
+    assert typical_reads(ranges_of("long", [(None, None)]), np.array([1]), np.ones(1)) == (TypicalReads(files=1.0, bytes=1.0),)
 
 
 def test_after_a_run_the_files_left_alone_are_read_as_before_and_the_others_as_predicted() -> None:
@@ -124,3 +125,51 @@ def test_runs_are_those_of_the_data_files() -> None:
 def test_a_table_without_files_or_without_measurable_columns_has_depth_zero(layout: str) -> None:
     found = assess(make_table([] if "x, y" in layout else [[(0, 9), (0, 9)]]), Layout.parse(layout))
     assert (found.depth, found.worst_depth, found.columns, found.run_files) == (0.0, 0.0, (), 0)
+
+
+def crumbs(count: int) -> list[Box]:
+    """Files that overlap at random, as those of many small writes do."""
+    numbers = np.random.default_rng(7).integers(0, 1000, (count, 2, 2))
+    return [[(int(min(pair)), int(max(pair))) for pair in box] for box in numbers]
+
+
+def test_a_run_that_would_let_queries_read_more_is_not_advised() -> None:
+    files = make_table(crumbs(60), size_bytes=[50 * KIB] * 60)
+    found = assess_clustering(files, FIELDS, LAYOUT, max_depth=4, target_bytes=128 * MIB)
+    assert found.run_files > 0
+    assert all(column.point_read_after > column.point_read for column in found.columns)
+    [rule] = found.not_due
+    assert (found.advised, rule.rule, rule.threshold) == (False, "read-gain", 0.75)
+    assert rule.measured is not None
+    assert rule.measured > 1
+
+
+def test_a_run_that_spares_a_query_less_than_a_file_is_not_advised() -> None:
+    files = make_table([[(i, 999 - i), (i, 999 - i)] for i in range(100)])
+    found = assess_clustering(files, FIELDS, LAYOUT, max_depth=6, target_bytes=3333)
+    [rule] = found.not_due
+    assert (found.advised, str(rule)) == (
+        False,
+        "bytes that a run spares a query for one value: 2.72 KB, due from 3.25 KB (target-file-size), once the table is larger",
+    )
+
+
+def test_a_run_that_lets_queries_skip_most_of_a_large_table_is_advised() -> None:
+    found = assess(make_table([[(i, 999 - i), (i, 999 - i)] for i in range(100)]))
+    assert (found.advised, found.not_due) == (True, ())
+
+
+def test_a_clustered_table_says_how_deep_it_may_become() -> None:
+    found = assess(make_table(grid(10)))
+    assert [str(rule) for rule in found.not_due] == [
+        "files over the same values in p=0: 1, due above 6 (cluster-depth), with 6 more overlapping files"
+    ]
+    assert found.advised is False
+
+
+def test_of_files_that_are_chosen_already_the_depth_after_their_run_is_predicted() -> None:
+    boxes: list[Box] = [*grid(10), *[[(i, 99 - i), (i, 99 - i)] for i in range(20)]]
+    chosen = np.array([False] * 100 + [True] * 20)
+    found = assess_clustering(make_table(boxes), FIELDS, LAYOUT, max_depth=6, target_bytes=100, chosen=chosen)
+    assert (found.run_files, found.run_bytes) == (20, 2000)
+    assert (found.depth, found.depth_after) == (pytest.approx(15.6, abs=0.1), pytest.approx(1 + 1.5, abs=0.1))

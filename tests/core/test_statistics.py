@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from neve.core.record import RunRecord
-from neve.core.statistics import Condition
-from neve.core.units import MIB
+from neve.health.condition import Condition
+from neve.rewrite.record import RunOutcome, RunRecord, SnapshotExpiry
+from neve.table.units import MIB
 from tests.render.inspections import make_inspection, make_shallow
 from tests.render.runs import AFTER, BEFORE, make_empty_record, make_record
 
@@ -28,6 +28,13 @@ def test_before_and_after_are_the_table_s_and_the_rest_is_the_run_s_own_doing() 
     }
 
 
+def test_snapshots_that_were_expired_after_the_compaction_are_counted() -> None:
+    expiry = SnapshotExpiry(run_id="e", outcome=RunOutcome.DONE, snapshots=10)
+    stats = make_record(expiry=expiry).between(BEFORE, AFTER).stats
+    assert stats is not None
+    assert stats.snapshots_expired == 10
+
+
 def test_a_run_that_did_nothing_saved_nothing() -> None:
     told = make_empty_record().between(BEFORE, BEFORE).stats
     assert told is not None
@@ -35,7 +42,7 @@ def test_a_run_that_did_nothing_saved_nothing() -> None:
     assert told.files_before == told.files_after == 255
 
 
-def test_a_condition_is_an_inspection_in_seven_numbers() -> None:
+def test_a_condition_holds_the_numbers_of_an_inspection_that_a_compaction_changes() -> None:
     look = make_inspection()
     assert look.deletes is not None
     assert Condition.of(look).model_dump() == {
@@ -46,6 +53,7 @@ def test_a_condition_is_an_inspection_in_seven_numbers() -> None:
         "small_files": look.small_files,
         "delete_files": 324,
         "health": 50,
+        "clustering": None,
     }
 
 

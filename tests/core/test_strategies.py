@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from neve.core.files import FileColumns
-from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot, SortOrder, TableState
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.rewrite_knobs import STRATEGIES
-from neve.core.strategies.known import KNOWN
-from neve.core.units import MIB
-from neve.flow.inspect import Memory
-from neve.flow.plan import Request, bounds_wanted, plan
+from neve.policy.model import Policy
+from neve.policy.rewrite_knobs import STRATEGIES
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.memory import Memory
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, bounds_wanted, plan
+from neve.rewrite.strategies.known import KNOWN
+from neve.table.files import FileColumns
+from neve.table.state import Column, PartitionField, PartitionSpec, Snapshot, SortOrder, TableState
+from neve.table.units import MIB
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
 
@@ -107,7 +107,7 @@ class TestDeleteFiles:
         delete = {"content": content, "sequence_number": 5, "records": 1, "equality_ids": "1" if content == 2 else ""}
         found = planned(table([*good(2), delete], [TODAY]), "delete-files")
         assert reasons(found) == {
-            TODAY: f"0.50 delete files per data file, hiding 0.5% of the rows: neve deletes {cure} is cheaper"
+            TODAY: f"0.50 delete files per data file, hiding 0.5% of the rows: `neve deletes {cure} TABLE` is cheaper"
         }
 
     def test_few_deletes_are_left(self) -> None:
@@ -170,10 +170,26 @@ class TestTimeSeries:
     def test_a_partition_ends_when_its_time_is_over(self, transform: str, text: str, end: str | None) -> None:
         import datetime as dt
 
-        from neve.core.strategies.periods import period_end_ms
+        from neve.rewrite.strategies.periods import period_end_ms
 
         expected = int(dt.datetime.fromisoformat(end + "+00:00").timestamp() * 1000) if end else -1
         assert period_end_ms(transform, text) == expected
+
+    @pytest.mark.parametrize(
+        ("transform", "text", "days"),
+        [
+            ("day", "9999-12-31", 2_932_897),
+            ("day", "10000-01-01", 2_932_898),
+            ("day", "-044-03-15", -735_524),
+            ("month", "9999-12", 2_932_897),
+            ("year", "9999", 2_932_897),
+            ("hour", "9999-12-31-23", 2_932_897),
+        ],
+    )
+    def test_years_that_python_does_not_count_end_too(self, transform: str, text: str, days: int) -> None:
+        from neve.rewrite.strategies.periods import period_end_ms
+
+        assert period_end_ms(transform, text) == days * 86_400_000
 
     def test_dates_are_days(self) -> None:
         dates = PartitionSpec(spec_id=0, fields=(PartitionField(name="d", transform="identity", source_id=2, field_id=1000),))
@@ -185,7 +201,7 @@ class TestTimeSeries:
 
 
 def compacted(path: str, *, hours: float) -> Memory:
-    from neve.core.files import Partition
+    from neve.table.files import Partition
 
     return Memory(compacted={Partition(0, path): int(NOW - hours * HOUR)})
 
@@ -328,6 +344,17 @@ class TestScanParallelism:
     def test_a_merge_of_very_many_files_is_done_all_the_same(self) -> None:
         state = table([{"size_bytes": MIB // 10, "row_groups": 1} for _ in range(2000)], [TODAY])
         assert planned(state, "small-files", scan_parallelism=8).output_files < 20
+
+    def test_one_file_that_is_forced_misses_one_more_whatever_the_knobs_say(self) -> None:
+        found = planned(table(crumbs(1), [TODAY]), "small-files", min_input_files=5, request=Request(force=True))
+        (rule,) = found.not_due
+        assert str(rule).endswith(": 1, due from 2, with 1 more file")
+        assert (rule.threshold, rule.knob, rule.more) == (2, None, 1)
+
+    def test_files_that_are_forced_and_fit_into_no_group_are_not_told_of_the_smallest_group(self) -> None:
+        forced = Request(force=True)
+        found = planned(table(good(2), [TODAY]), "small-files", request=forced, min_group_size="1 GB", target_file_size="1 GB")
+        assert [rule.knob for rule in found.not_due] != ["min-group-size"]
 
     def test_who_forces_it_gets_it(self) -> None:
         state = table([{"size_bytes": 100 * MIB, "row_groups": 1} for _ in range(8)], [TODAY])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from neve.core.model import Column, PartitionSpec, Sketch, StatisticsFile, TableState
-from neve.core.policy import Policy
-from neve.core.table_statistics import THETA, plan_statistics
 from neve.errors import BadRequestError
+from neve.maintenance.statistics import THETA, plan_statistics
+from neve.policy.model import Policy
+from neve.table.state import Column, PartitionSpec, Sketch, StatisticsFile, TableState
 from tests.core.tables import make_snapshot, make_table
 
 POLICY = Policy()
@@ -50,7 +50,15 @@ def test_rows_added_and_removed_since_decide_and_compactions_do_not_count(share:
 
 def test_the_reason_tells_both_numbers() -> None:
     plan = plan_statistics(table(statistics=(sketched(1, 1, 2, 3),)), POLICY)
-    assert plan.reason == "9.0% of the rows have changed since the last ones, that is less than 10.0%"
+    assert plan.reason == "9.0% of the rows have changed since the last ones, less than 10.0% (stats-change)"
+    assert [str(rule) for rule in plan.not_due] == [
+        "share of the rows changed since the last statistics: 0.09, due from 0.1 (stats-change), with 10 more changed rows"
+    ]
+
+
+def test_a_table_without_a_snapshot_gets_statistics_once_it_is_written() -> None:
+    (rule,) = plan_statistics(make_table(), POLICY).not_due
+    assert str(rule) == "the table has no snapshot, due once rows are written"
 
 
 def test_statistics_whose_way_to_the_present_is_expired_count_as_aged() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -9,13 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core import time_format
-from neve.core.live import LiveFile, describe_metrics
-from neve.core.metrics import ColumnMetrics, to_bytes
-from neve.core.model import Column, PartitionField, PartitionSpec, Snapshot
-from neve.core.policy import Policy
-from neve.core.ttl import Limits, TtlRule, Verdict, cutoff_ms, limits_of, rule_of, verdict
 from neve.errors import BadRequestError
+from neve.maintenance.ttl import (
+    FileVerdict,
+    TtlLimits,
+    TtlRule,
+    TtlTarget,
+    cutoff_ms,
+    field_of,
+    limits_of,
+    next_past,
+    rule_of,
+    verdict,
+)
+from neve.policy.model import Policy
+from neve.rewrite.live_files import LiveFile, describe_metrics
+from neve.table import time_format
+from neve.table.metrics import ColumnMetrics, to_bytes
+from neve.table.state import Column, PartitionField, PartitionSpec
 from tests.flow.test_inspect import make_state
 
 NOON = int(datetime(2025, 6, 15, 12, tzinfo=UTC).timestamp())
@@ -29,18 +41,18 @@ def rule(kind: str = "timestamptz", form: str | None = None, **more: Any) -> Ttl
 @pytest.mark.parametrize(
     ("kind", "form", "limits"),
     [
-        ("timestamptz", None, Limits(None, NOON * 10**6)),
-        ("timestamp_ns", None, Limits(None, NOON * 10**9)),
-        ("date", None, Limits(None, (date(2025, 6, 15) - EPOCH).days)),
-        ("int", "seconds", Limits(10**8, NOON)),
-        ("long", "milliseconds", Limits(10**11, NOON * 1000)),
-        ("int", "yyyyMMdd", Limits(10**7, 20250615)),
-        ("long", "yyyyMMddHH", Limits(10**9, 2025061512)),
-        ("string", "yyyy-MM-dd", Limits(None, "2025-06-15", "yyyy-MM-dd")),
-        ("string", "yyyy-MM-dd'T'HH:mm", Limits(None, "2025-06-15T12:00", "yyyy-MM-dd'T'HH:mm")),
+        ("timestamptz", None, TtlLimits(None, NOON * 10**6)),
+        ("timestamp_ns", None, TtlLimits(None, NOON * 10**9)),
+        ("date", None, TtlLimits(None, (date(2025, 6, 15) - EPOCH).days)),
+        ("int", "seconds", TtlLimits(10**8, NOON)),
+        ("long", "milliseconds", TtlLimits(10**11, NOON * 1000)),
+        ("int", "yyyyMMdd", TtlLimits(10**7, 20250615)),
+        ("long", "yyyyMMddHH", TtlLimits(10**9, 2025061512)),
+        ("string", "yyyy-MM-dd", TtlLimits(None, "2025-06-15", "yyyy-MM-dd")),
+        ("string", "yyyy-MM-dd'T'HH:mm", TtlLimits(None, "2025-06-15T12:00", "yyyy-MM-dd'T'HH:mm")),
     ],
 )
-def test_limits_are_in_the_column_s_own_unit(kind: str, form: str | None, limits: Limits) -> None:
+def test_limits_are_in_the_column_s_own_unit(kind: str, form: str | None, limits: TtlLimits) -> None:
     assert limits_of(rule(kind, form), NOON * 1000) == limits
 
 
@@ -59,7 +71,50 @@ def test_a_column_that_tells_no_time_is_refused(kind: str, form: str | None, rea
         limits_of(rule(kind, form), 0)
 
 
-@pytest.mark.parametrize("text", ["", "n/a", "2024", "2024-1-1", "2024-01-01 ", "20240101", "2024-01-01T00"])
+@pytest.mark.parametrize(
+    ("kind", "form", "value"),
+    [
+        ("timestamptz", None, NOON * 10**6 + 5),
+        ("timestamp_ns", None, NOON * 10**9 + 5),
+        ("date", None, (date(2025, 6, 15) - EPOCH).days),
+        ("int", "seconds", NOON),
+        ("long", "milliseconds", NOON * 1000 + 1),
+        ("int", "yyyyMMdd", 20250615),
+        ("string", "yyyy-MM-dd", "2025-06-15"),
+    ],
+)
+def test_the_next_row_is_past_when_it_is_said_to_be(kind: str, form: str | None, value: Any) -> None:
+    found = rule(kind, form)
+    newer = to_bytes(kind, value + 10**6 if isinstance(value, int) and kind not in ("date", "int") else value)
+    now_ms = NOON * 1000 + 20 * 86_400_000
+    due = next_past(found, [None, newer, to_bytes(kind, value)], now_ms - 30 * 86_400_000, now_ms)
+    assert due.due_ms is not None
+    keep_ms = 30 * 86_400_000
+    assert limits_of(found, due.due_ms - keep_ms).hold(value)
+    assert not limits_of(found, due.due_ms - keep_ms - 1).hold(value)
+    assert (due.threshold, due.knob) == (30 * 86_400, "ttl")
+    assert due.measured == pytest.approx(20 * 86_400, abs=86_400)
+
+
+def test_by_the_last_write_the_next_row_is_past_once_the_table_is_written() -> None:
+    found = next_past(rule(since="last-write"), [to_bytes("long", NOON * 10**6)], (NOON - 86_400) * 1000, NOON * 1000)
+    assert (found.due_ms, found.until) == (None, "the table is written again")
+    assert found.measured == pytest.approx(29 * 86_400, abs=1)
+
+
+def test_without_bounds_nothing_is_known_of_the_next_row() -> None:
+    found = next_past(rule(), [None], 0, 0)
+    assert str(found) == "no file tells how old its values of ts are, due once rows grow older"
+
+
+NO_DAYS = [
+    *("", "n/a", "2024", "2024-1-1", "2024-01-01 ", "20240101", "2024-01-01T00"),
+    *("2024-01-01\n", "2024-01-01\r\n", "2024-01-01\u0085", "2024-01-01\u2028", "\n2024-01-01", "x\n2024-01-01"),
+    *("\u0662\u0660\u0662\u0664-01-01", "0000-00-00", "2024-00-10", "2024-13-01", "2024-01-32"),
+]
+
+
+@pytest.mark.parametrize("text", NO_DAYS)
 def test_a_text_that_does_not_look_like_the_format_is_no_time(text: str) -> None:
     assert not limits_of(rule("string", "yyyy-MM-dd"), NOON * 1000).hold(text)
     assert limits_of(rule("string", "yyyy-MM-dd"), NOON * 1000).hold("2024-01-01")
@@ -111,34 +166,36 @@ STAMPS = st.integers(NOON - 3 * 86_400, NOON + 3 * 86_400).map(lambda seconds: s
 def test_bounds_prove_no_more_than_is_so(values: list[int | None]) -> None:
     past = [value is not None and value < CUT.high for value in values]  # type: ignore[operator]
     found = verdict(described("timestamptz", values), rule(), CUT, None)
-    expected = Verdict.PAST if all(past) else Verdict.UNSURE if any(past) else Verdict.KEPT
+    expected = FileVerdict.PAST if all(past) else FileVerdict.UNSURE if any(past) else FileVerdict.KEPT
     if None in values and not all(value is None for value in values) and not any(past):
-        assert found is Verdict.KEPT
+        assert found is FileVerdict.KEPT
     assert found is expected
 
 
 def test_bounds_of_another_type_or_none_at_all_prove_nothing() -> None:
     past = NOON - 90 * 86_400
     days = described("date", [past // 86_400])
-    assert verdict(days, rule("date"), limits_of(rule("date"), NOON * 1000), None) is Verdict.PAST
-    assert verdict(days, rule(), CUT, None) is Verdict.UNSURE  # it was a date when the file was written
-    assert verdict(LiveFile({"file-path": "f", "spec-id": 0}), rule(), CUT, None) is Verdict.UNSURE
+    assert verdict(days, rule("date"), limits_of(rule("date"), NOON * 1000), None) is FileVerdict.PAST
+    assert verdict(days, rule(), CUT, None) is FileVerdict.UNSURE  # it was a date when the file was written
+    assert verdict(LiveFile({"file-path": "f", "spec-id": 0}), rule(), CUT, None) is FileVerdict.UNSURE
     unknown_nulls = ColumnMetrics(lower=to_bytes("long", past * 10**6), upper=to_bytes("long", past * 10**6))
-    assert verdict(LiveFile({"file-path": "f", **describe_metrics({1: unknown_nulls})}), rule(), CUT, None) is Verdict.UNSURE
+    assert (
+        verdict(LiveFile({"file-path": "f", **describe_metrics({1: unknown_nulls})}), rule(), CUT, None) is FileVerdict.UNSURE
+    )
 
 
 def test_texts_between_two_of_the_format_may_be_none() -> None:
     text = rule("string", "yyyy-MM-dd")
     limits = limits_of(text, NOON * 1000)
-    assert verdict(described("string", ["2024-01-01", "2024-01-02"]), text, limits, None) is Verdict.UNSURE
-    assert verdict(described("string", ["2025-06-15", "2025-06-16"]), text, limits, None) is Verdict.KEPT
+    assert verdict(described("string", ["2024-01-01", "2024-01-02"]), text, limits, None) is FileVerdict.UNSURE
+    assert verdict(described("string", ["2025-06-15", "2025-06-16"]), text, limits, None) is FileVerdict.KEPT
 
 
 def test_a_number_that_is_no_time_keeps_its_file_from_being_dropped() -> None:
     number = rule("int", "yyyyMMdd")
     limits = limits_of(number, NOON * 1000)
-    assert verdict(described("int", [20240101, 20240102]), number, limits, None) is Verdict.PAST
-    assert verdict(described("int", [0, 20240102]), number, limits, None) is Verdict.UNSURE
+    assert verdict(described("int", [20240101, 20240102]), number, limits, None) is FileVerdict.PAST
+    assert verdict(described("int", [0, 20240102]), number, limits, None) is FileVerdict.UNSURE
 
 
 def spec_of(transform: str) -> PartitionSpec:
@@ -181,27 +238,27 @@ def test_a_partition_is_past_only_when_its_last_moment_is(transform: str, second
     file = LiveFile({"file-path": "f", "spec-id": 0, "partition": [value]})
     found = verdict(file, rule(), limits, spec_of(transform))
     last = seconds if transform == "identity" else _end(transform, datetime.fromtimestamp(seconds, UTC)) - 1
-    if found is Verdict.PAST:
+    if found is FileVerdict.PAST:
         assert last < cut
-    if found is Verdict.KEPT:
+    if found is FileVerdict.KEPT:
         assert last >= cut
     if last < cut:
-        assert found is Verdict.PAST
+        assert found is FileVerdict.PAST
 
 
 @pytest.mark.parametrize(
     ("transform", "value", "expected"),
     [
-        ("day", None, Verdict.KEPT),
-        ("void", None, Verdict.UNSURE),
-        ("bucket[4]", 1, Verdict.UNSURE),
-        ("year", 9000, Verdict.UNSURE),
-        ("day", "2025-06-14", Verdict.PAST),
-        ("day", "2025-06-15", Verdict.UNSURE),
-        ("day", "2025-06-16", Verdict.KEPT),
+        ("day", None, FileVerdict.KEPT),
+        ("void", None, FileVerdict.UNSURE),
+        ("bucket[4]", 1, FileVerdict.UNSURE),
+        ("year", 9000, FileVerdict.UNSURE),
+        ("day", "2025-06-14", FileVerdict.PAST),
+        ("day", "2025-06-15", FileVerdict.UNSURE),
+        ("day", "2025-06-16", FileVerdict.KEPT),
     ],
 )
-def test_what_a_partition_says_by_itself(transform: str, value: Any, expected: Verdict) -> None:
+def test_what_a_partition_says_by_itself(transform: str, value: Any, expected: FileVerdict) -> None:
     file = LiveFile({"file-path": "f", "spec-id": 0, "partition": [value]})
     assert verdict(file, rule(), CUT, spec_of(transform)) is expected
 
@@ -213,7 +270,7 @@ def test_a_partition_of_texts_is_exact() -> None:
         value: verdict(LiveFile({"file-path": "f", "partition": [value]}), text, limits, spec_of("identity"))
         for value in ("2025-06-14", "2025-06-15", "0", None)
     }
-    assert list(found.values()) == [Verdict.PAST, Verdict.KEPT, Verdict.KEPT, Verdict.KEPT]
+    assert list(found.values()) == [FileVerdict.PAST, FileVerdict.KEPT, FileVerdict.KEPT, FileVerdict.KEPT]
 
 
 def test_a_partition_of_days_is_exact() -> None:
@@ -223,7 +280,7 @@ def test_a_partition_of_days_is_exact() -> None:
         verdict(LiveFile({"file-path": "f", "partition": [value]}), days, limits, spec_of("identity"))
         for value in ("2025-06-14", "2025-06-15")
     ]
-    assert found == [Verdict.PAST, Verdict.KEPT]
+    assert found == [FileVerdict.PAST, FileVerdict.KEPT]
 
 
 FIELDS = (Column(field_id=1, name="ts", type="timestamptz"), Column(field_id=2, name="d", type="date"))
@@ -250,13 +307,51 @@ def test_no_limit_and_one_below_the_floor_are_refused() -> None:
 
 
 def test_a_table_without_writers_keeps_its_rows_where_the_last_write_counts() -> None:
-    def snapshot(at: int, operation: str) -> Snapshot:
-        return Snapshot(
-            snapshot_id=at, parent_id=None, sequence_number=1, timestamp_ms=at * 1000, operation=operation, summary={}
-        )
+    keep, now, since = 30 * 86_400_000, NOON * 1000, rule(since="last-write")
+    assert cutoff_ms(rule(), now, None) == now - keep
+    assert cutoff_ms(since, now, now - 500_000) == now - 500_000 - keep
+    assert cutoff_ms(since, now, now + 500_000) == now - keep
+    assert cutoff_ms(since, now, None) is None
 
-    history = (snapshot(NOON - 500, "append"), snapshot(NOON - 10, "replace"))
-    keep = timedelta(days=30) // timedelta(milliseconds=1)
-    assert cutoff_ms(rule(), NOON * 1000, history) == NOON * 1000 - keep
-    assert cutoff_ms(rule(since="last-write"), NOON * 1000, history) == (NOON - 500) * 1000 - keep
-    assert cutoff_ms(rule(since="last-write"), NOON * 1000, ()) == NOON * 1000 - keep
+
+SCHEMA: dict[str, Any] = {
+    "type": "struct",
+    "fields": [
+        {"id": 1, "name": "ts", "type": "timestamptz", "required": False},
+        {"id": 2, "name": "a.b", "type": "date", "required": False},
+        {
+            "id": 3,
+            "name": "s",
+            "required": False,
+            "type": {"type": "struct", "fields": [{"id": 4, "name": "c.d", "type": "date", "required": False}]},
+        },
+        {"id": 5, "name": "l", "required": False, "type": {"type": "list", "element-id": 6, "element": "date"}},
+    ],
+}
+
+
+def test_a_field_is_found_by_its_id_with_every_name_on_the_way() -> None:
+    assert field_of(SCHEMA, 1) == (("ts",), "timestamptz")
+    assert field_of(SCHEMA, 2) == (("a.b",), "date")
+    assert field_of(SCHEMA, 4) == (("s", "c.d"), "date")
+    assert [field_of(SCHEMA, missing) for missing in (3, 5, 6, 7)] == [None] * 4
+
+
+TARGET = TtlTarget("uuid", "main", 1, "ts", "timestamptz")
+
+
+@pytest.mark.parametrize(
+    ("target", "uuid", "objection"),
+    [
+        (TARGET, "uuid", None),
+        (replace(TARGET, field_id=4, column="s.c.d", type="date"), "uuid", None),
+        (TARGET, "other", "the table was replaced by another one (uuid other, planned for uuid)"),
+        (replace(TARGET, field_id=9), "uuid", "column ts (field 9) is no longer in the table"),
+        (replace(TARGET, column="t"), "uuid", "field 1 is now ts (timestamptz) and was planned as t (timestamptz)"),
+        (replace(TARGET, type="date"), "uuid", "field 1 is now ts (timestamptz) and was planned as ts (date)"),
+    ],
+)
+def test_a_target_is_a_table_by_uuid_and_a_column_by_field_id_name_and_type(
+    target: TtlTarget, uuid: str, objection: str | None
+) -> None:
+    assert target.objection(uuid, SCHEMA) == objection

@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.units import (
+from neve.table.units import (
     GIB,
     KIB,
     MIB,
     TIB,
+    averaged,
     exact_bytes,
     exact_seconds,
     format_bytes,
     format_seconds,
     parse_bytes,
     parse_seconds,
+    whole_number,
 )
 
 
@@ -159,3 +161,38 @@ def test_reads_back_the_exact_duration_that_it_wrote(value: float) -> None:
 def test_a_short_size_is_within_half_a_percent(value: float) -> None:
     if value >= 1024:
         assert parse_bytes(format_bytes(value)) == pytest.approx(value, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("", None),
+        ("-1", None),
+        ("1\n", None),
+        (" 1", None),
+        ("1.0", None),
+        ("\u00b2", None),
+        ("\u0661", None),
+    ],
+)
+def test_a_whole_number_is_plain_digits_and_nothing_else(text: str, number: int | None) -> None:
+    assert whole_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 files"),
+        (1 / 11, "fewer than 1 file"),
+        (1, "1 file"),
+        (1.5, "1.5 files"),
+        (4.5, "4.5 files"),
+        (22.51, "22.5 files"),
+        (999.6, "1,000 files"),
+        (12345.6, "12,346 files"),
+    ],
+)
+def test_writes_an_average_with_its_noun(value: float, expected: str) -> None:
+    assert averaged(value, "file") == expected

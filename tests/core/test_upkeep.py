@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from neve.core.live import DataFile, LiveFile, SharedDeletes
-from neve.core.record import RunOutcome
-from neve.core.upkeep import (
+from neve.maintenance.delete_files import (
     Upkeep,
     UpkeepRecord,
     by_position,
@@ -20,6 +18,8 @@ from neve.core.upkeep import (
     superseded,
     targets,
 )
+from neve.rewrite.live_files import DataFile, LiveFile, SharedDeletes
+from neve.rewrite.record import RunOutcome
 
 PATH_ID = 2147483546
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.inspection import WorkloadKind
-from neve.core.model import Snapshot
-from neve.core.workload import classify
+from neve.health.inspection import WorkloadKind
+from neve.health.workload import classify
+from neve.table.state import Snapshot
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 100 * DAY
@@ -73,3 +73,16 @@ def test_does_not_depend_on_the_order_of_snapshots() -> None:
 def test_looks_only_at_the_last_week_that_saw_writes() -> None:
     workload = classify([*every(MINUTE, 3), snapshot(NOW - 30 * DAY)], NOW)
     assert (workload.commits, workload.window_seconds) == (3, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "evidence"),
+    [
+        (every(MINUTE, 1), "1 append only"),
+        (every(13 * HOUR, 8), "8 appends, 13 h apart"),
+        (every(MINUTE, 1, "overwrite"), "1 of 1 write overwrites or deletes"),
+        (every(MINUTE, 20, "overwrite"), "20 of 20 writes overwrite or delete"),
+    ],
+)
+def test_the_evidence_counts_in_plain_words(snapshots: list[Snapshot], evidence: str) -> None:
+    assert classify(snapshots, NOW).evidence == evidence

@@ -1,15 +1,11 @@
-"""Makes the documentation's scripts importable and gives tests a small repository to break."""
+"""Gives tests a small repository to break."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
 
 
 @pytest.fixture

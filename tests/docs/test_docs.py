@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import docs_check
@@ -39,27 +40,11 @@ def test_every_page_of_the_guide_is_in_the_index() -> None:
 
 
 def test_every_finding_is_explained_with_its_weight() -> None:
-    from neve.core.health import RULES, Vitals, assess
-    from neve.core.inspection import DeleteCounts, ManifestCounts, RowGroups
-    from neve.core.policy import Policy
+    from neve.health.score import RULES, assess
+    from neve.policy.model import Policy
+    from tests.core.test_health import SICK
 
-    sick = Vitals(
-        data_files=1000,
-        data_bytes=10**6,
-        rows=1000,
-        small_files=1000,
-        removable_files=900,
-        partitions=200,
-        tiny_partitions=200,
-        deletes=DeleteCounts(equality_files=20, equality_rows=500),
-        row_groups=RowGroups(files_known=10, row_groups=20, average_bytes=1.0, source="footers", files_with_small_groups=5),
-        unsorted_files=1000,
-        clustering=None,
-        manifests=ManifestCounts(data_manifests=500, delete_manifests=0, bytes=10**6, average_files=2.0),
-        expirable_snapshots=500,
-        metadata_bytes=2 * 10**7,
-    )
-    findings = assess(sick, Policy()).findings
+    findings = assess(SICK, Policy()).findings
     assert len(findings) == len(RULES)
     page = (docs.ROOT / "docs" / "guide" / "inspect.md").read_text(encoding="utf-8")
     assert [f.code for f in findings if f"\n| `{f.code}` | {f.weight:.0f} |" not in page] == []
@@ -72,3 +57,10 @@ def test_the_seeds_page_gives_every_statement_a_status() -> None:
     words = ("**built**", "**replaced**", "**comes**", "**come**", "**declined**", "**noted**")
     assert [row for row in statements if not any(word in row for word in words)] == []
     assert len(statements) > 200
+
+
+def test_the_guide_to_work_orders_states_the_format_version() -> None:
+    from neve.rewrite.work_order import FORMAT_VERSION
+
+    page = (docs.ROOT / "docs" / "guide" / "work-orders.md").read_text(encoding="utf-8")
+    assert re.findall(r"`format_version`, now (\d+)", page) == [str(FORMAT_VERSION)]

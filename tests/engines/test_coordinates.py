@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark.coordinates import Coordinate, spark_coordinates
-from neve.engines.spark.ivy import module_xml, reason, settings_xml
 from neve.errors import BadRequestError, EnvironmentFaultError
+from neve.spark.runtime.coordinates import Coordinate, spark_coordinates
+from neve.spark.runtime.ivy import module_xml, reason, settings_xml
 
 
 def test_coordinates_round_trip_with_and_without_a_classifier() -> None:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.layout import LayoutKind, SortField
-from neve.engines.spark.curve_columns import SqlCurve
-from neve.engines.spark.cuts import choose, find_cuts, literal
 from neve.errors import BadRequestError
+from neve.spark.tasks.curve_columns import SqlCurve
+from neve.spark.tasks.cuts import choose, find_cuts, literal
+from neve.table.layout import LayoutKind, SortField
 
 UTC = ZoneInfo("UTC")
 FIELD = SortField(name="a")

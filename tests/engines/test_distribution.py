@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark import distribution
 from neve.errors import EnvironmentFaultError, MissingExtraError
+from neve.spark.runtime import distribution
 
 
 @pytest.fixture

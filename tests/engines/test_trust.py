@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark.trust import STORE_PASSWORD, certificates, java_trust_store, system_bundle
+from neve.spark.runtime.trust import STORE_PASSWORD, certificates, java_trust_store, system_bundle
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -18,13 +19,13 @@ from zipimport import zipimporter
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
-from neve.core.work import FailedOrder, InputFile, WorkOrder, WorkResult
-from neve.engines.spark import rewrite, shipping
 from neve.errors import CatalogUnreachableError
 from neve.kernels.orders import run_order
-from neve.storage import Storage
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import FailedOrder, InputFile, WorkOrder, WorkResult
+from neve.spark.tasks import rewrite, shipping
+from neve.storage.files import Storage
+from neve.table.units import MIB
 from stack.proxy import FaultProxy, answer
 from tests.kernels.test_orders import make_order, two_files, written
 
@@ -136,10 +137,10 @@ class SparkItself:
         return result.model_copy(update={"kernel": Kernel.SPARK, "refusals": refusals})
 
 
-def engine_on(cluster: Any, storage: Any = None, kernel: Any = None) -> rewrite.SparkEngine:
+def engine_on(cluster: Any, storage: Any = None, kernel: Any = None, **more: Any) -> rewrite.SparkEngine:
     active = SimpleNamespace(setActiveSession=lambda session: cluster.active.append(session))
     spark: Any = SimpleNamespace(sparkContext=cluster, _jvm=SimpleNamespace(SparkSession=active), _jsparkSession="session")
-    return rewrite.SparkEngine(spark, kernel or SparkItself(), storage or {}, max_parallelism=4)
+    return rewrite.SparkEngine(spark, kernel or SparkItself(), storage or {}, **{"max_parallelism": 4} | more)
 
 
 def some_orders(directory: Path, count: int) -> list[WorkOrder]:
@@ -153,14 +154,74 @@ def test_orders_of_a_job_that_spark_gives_up_run_one_by_one_and_only_the_one_to_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster(poison=frozenset({1}))
-    outcomes = list(engine_on(cluster).run(some_orders(tmp_path, 3)))
+    engine = engine_on(cluster)
+    outcomes = list(engine.run(some_orders(tmp_path, 3)))
     assert cluster.jobs == [[0, 1, 2], [0], [1], [2]]
     crash = "RuntimeError: Python worker exited unexpectedly (crashed)"
     assert outcomes[1] == FailedOrder(group_id=1, reason=crash)
     done = [outcome for outcome in outcomes if isinstance(outcome, WorkResult)]
     assert [outcome.group_id for outcome in done] == [0, 2]
-    assert written(tmp_path) == sorted(Path(output.path).name for outcome in done for output in outcome.outputs)
+    kept = [Path(output.path).name for outcome in done for output in outcome.outputs]
+    assert written(tmp_path) == sorted([*kept, *(Path(path).name for path in engine.unused())])
     assert caplog.messages == [f"3 groups are tried one by one: {crash}"]
+
+
+def test_a_job_that_was_cancelled_by_ctrl_c_is_not_tried_again_and_warns_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, is_cancelled = Event(), Event()
+
+    class Cancellable(Cluster):
+        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:  # noqa: ARG002
+            running.set()
+            assert is_cancelled.wait(60)
+            raise RuntimeError("Job 0 cancelled part of cancelled job group")
+
+        def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+            super().cancelJobGroup(group)
+            is_cancelled.set()
+
+    def interrupted(futures: Any) -> Any:  # noqa: ARG001
+        assert running.wait(60)
+        raise KeyboardInterrupt
+
+    cluster, orders = Cancellable(), some_orders(tmp_path, 3)
+    monkeypatch.setattr(rewrite, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(engine_on(cluster).run(orders))
+    assert (cluster.jobs, len(cluster.cancelled), caplog.messages) == ([[0, 1, 2]], 1, [])
+
+
+def test_a_task_that_raises_what_nobody_expected_fails_its_order_alone_with_the_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising(order: WorkOrder, storage: Any) -> WorkResult:
+        if order.group_id == 1:
+            raise ZeroDivisionError("division by zero")
+        return run_order(order, storage)
+
+    monkeypatch.setattr("neve.kernels.orders.run_order", raising)
+    outcomes = {outcome.group_id: outcome for outcome in engine_on(Cluster()).run(some_orders(tmp_path, 3))}
+    failed = outcomes[1]
+    assert isinstance(failed, FailedOrder)
+    assert failed.reason == "ZeroDivisionError: division by zero"
+    assert failed.traceback is not None
+    assert "in raising" in failed.traceback
+    assert all(isinstance(outcomes[i], WorkResult) for i in (0, 2))
+
+
+def test_an_order_that_cannot_even_be_sent_fails_alone(tmp_path: Path) -> None:
+    orders = some_orders(tmp_path, 3)
+    odd = orders[1].inputs[0].model_copy(update={"constants": {1: "a\ud800"}})  # half a pair of surrogates has no bytes
+    orders[1] = orders[1].model_copy(update={"inputs": (odd,)})
+    outcomes = {outcome.group_id: outcome for outcome in engine_on(Cluster()).run(orders)}
+    failed = outcomes[1]
+    assert isinstance(failed, FailedOrder)
+    assert failed.traceback is not None
+    kept = [outcomes[i] for i in (0, 2)]
+    done = [outcome for outcome in kept if isinstance(outcome, WorkResult)]
+    assert len(done) == 2
+    assert written(tmp_path) == sorted(Path(output.path).name for outcome in done for output in outcome.outputs)
 
 
 def test_executors_that_turn_out_to_lack_something_leave_the_work_to_spark(tmp_path: Path) -> None:
@@ -169,7 +230,8 @@ def test_executors_that_turn_out_to_lack_something_leave_the_work_to_spark(tmp_p
             raise RuntimeError("ModuleNotFoundError: No module named 'pydantic'")
 
     outcomes = list(engine_on(cluster := Lacking()).run(some_orders(tmp_path, 2)))
-    reason = "executors have Python without pydantic (docs/guide/cluster.md)"
+    cure = "set PYSPARK_PYTHON to an interpreter that has it, or send it along"
+    reason = f"executors have Python without pydantic; {cure} (docs/guide/cluster.md)"
     assert cluster.jobs == [[0, 1]]
     assert [(o.kernel, o.refusals) for o in outcomes if isinstance(o, WorkResult)] == [(Kernel.SPARK, (reason,))] * 2
 
@@ -184,6 +246,31 @@ def test_executors_known_to_lack_something_are_sent_nothing(tmp_path: Path, monk
     outcomes = list(engine_on(cluster := Cluster()).run(some_orders(tmp_path, 2)))
     assert cluster.jobs == []
     assert [o.refusals for o in outcomes if isinstance(o, WorkResult)] == [("executors have no python3",)] * 2
+
+
+def test_a_group_fails_with_both_reasons_where_spark_cannot_apply_an_explicit_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite, "prepare", lambda _: "executors have no python3")
+    engine = engine_on(Cluster(), spark_declines="row-group-rows 9 was given")
+    (outcome,) = engine.run(some_orders(tmp_path, 1))
+    assert outcome == FailedOrder(group_id=0, reason="executors have no python3; spark: row-group-rows 9 was given")
+
+
+@pytest.mark.parametrize(("max_parallelism", "jobs_at_a_time"), [(1, 1), (2, 2), (16, 2)])
+def test_no_more_groups_are_in_flight_than_max_parallelism(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_parallelism: int, jobs_at_a_time: int
+) -> None:
+    threads: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, count: int, **more: Any) -> None:
+            threads.append(count)
+            super().__init__(count, **more)
+
+    monkeypatch.setattr(rewrite, "ThreadPoolExecutor", Pool)
+    assert len(list(engine_on(Cluster(), max_parallelism=max_parallelism).run(some_orders(tmp_path, 2)))) == 2
+    assert threads == [jobs_at_a_time]
 
 
 @pytest.mark.parametrize(
@@ -239,26 +326,34 @@ def grown(order: WorkOrder) -> tuple[InputFile, ...]:
 
 
 @pytest.mark.parametrize(("attempt", "conf"), [(1, {}), (0, {"spark.speculation": "true"})])
-def test_files_of_attempts_that_lost_are_removed_where_there_may_be_some(
+def test_files_of_attempts_that_lost_are_unused_and_nothing_is_deleted(
     tmp_path: Path, attempt: int, conf: dict[str, str]
 ) -> None:
     orders = some_orders(tmp_path, 2)
     lose_an_attempt(tmp_path)
-    outcomes = list(engine_on(Cluster(attempt=attempt, conf=conf)).run(orders))
+    engine = engine_on(Cluster(attempt=attempt, conf=conf))
+    outcomes = list(engine.run(orders))
     kept = [Path(output.path).name for o in outcomes if isinstance(o, WorkResult) for output in o.outputs]
     assert len(kept) == 2
-    assert written(tmp_path) == sorted(kept)
+    assert written(tmp_path) == sorted([*kept, *LOST])
+    assert sorted(Path(path).name for path in engine.unused()) == sorted(LOST)
+    assert engine.unused() == []
 
 
 def test_nothing_is_listed_where_no_attempt_was_lost(tmp_path: Path) -> None:
     lose_an_attempt(tmp_path)
-    list(engine_on(Cluster()).run(some_orders(tmp_path, 1)))
-    assert {".neve-0-x.parquet.partial", "neve-0-y.parquet"} < set(written(tmp_path))
+    engine = engine_on(Cluster())
+    list(engine.run(some_orders(tmp_path, 1)))
+    assert engine.unused() == []
+    assert set(LOST) < set(written(tmp_path))
+
+
+LOST = (".neve-0-x.parquet.partial", "neve-0-y.parquet")
 
 
 def lose_an_attempt(directory: Path) -> None:
     (directory / "out").mkdir()
-    for name in (".neve-0-x.parquet.partial", "neve-0-y.parquet"):
+    for name in LOST:
         (directory / "out" / name).write_text("half")
 
 

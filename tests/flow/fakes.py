@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from neve.core.live import EQUALITY, Ancestor, DataFile, DeleteKey, LiveFile, delete_key
-from neve.core.model import Snapshot
-from neve.core.plan import Plan
-from neve.core.plan_words import Tier
-from neve.core.policy import Policy
-from neve.core.positions import Longs, PositionMap, Runs
-from neve.core.resolving import ResolveDelete, ResolvedFile, ResolveInput
-from neve.core.work import Counted, FailedOrder, Metrics, OutputFile, WorkOrder, WorkResult
-from neve.errors import CatalogUnreachableError, CommitConflictError, CommitUnknownError
-from neve.flow.late import WrittenGroup
-from neve.flow.plan import Request, plan
+from neve.commit.late_deletes import WrittenGroup
+from neve.errors import CatalogUnreachableError, CommitConflictError, CommitUnknownError, StateError, TableGoneError
+from neve.maintenance.quarantine import Doomed, FateChange, Quarantined
+from neve.policy.model import Policy
+from neve.rewrite.equality_rows import ResolveDelete, ResolvedFile, ResolveInput
+from neve.rewrite.group import Tier
+from neve.rewrite.live_files import EQUALITY, Ancestor, DataFile, DeleteKey, LiveFile, delete_key
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, plan
+from neve.rewrite.work_order import Counted, FailedOrder, Metrics, OpenedFile, OutputFile, WorkOrder, WorkResult
+from neve.table.positions import Longs, PositionMap, Runs
+from neve.table.state import Snapshot
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
 
@@ -76,6 +77,7 @@ class Version:
     data: Mapping[str, Data]
     deletes: Mapping[DeleteKey, Delete]
     removed_deletes: Mapping[DeleteKey, int]
+    timestamp_ms: int = 0
 
     def deletes_of(self, file: Data) -> list[Delete]:
         return [delete for delete in self.deletes.values() if delete.applies_to(file)]
@@ -89,6 +91,8 @@ class FakeTable:
     """The truth. Every method is a commit of somebody, on the newest state."""
 
     format_version: int = 2
+    uuid: str | None = None
+    """None, as for very old tables, unless a test is about it."""
     schema_id: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     history: dict[int, Version] = field(default_factory=dict)
@@ -98,6 +102,12 @@ class FakeTable:
     delete_contents: dict[DeleteKey, Delete] = field(default_factory=dict)
     """Every delete file that was ever written, committed or not."""
     names: Iterator[int] = field(default_factory=lambda: iter(range(1, 10**9)))
+    gone: str | None = None
+    """How the table was lost to whoever had loaded it: dropped, renamed or replaced by another one."""
+    new_name: str | None = None
+    """Where it is found after a rename."""
+    now_ms: int = 0
+    """What a clock shows to those who commit."""
 
     @property
     def now(self) -> Version:
@@ -177,7 +187,7 @@ class FakeTable:
 
     def overwrite(self, path: str) -> None:
         """Somebody drops a file with its rows."""
-        self._commit("overwrite", removed=[path])
+        self._commit("overwrite", removed=[path], summary={"deleted-data-files": "1"})
 
     def roll_back(self, snapshot_id: int) -> None:
         self.head = snapshot_id
@@ -312,6 +322,7 @@ class FakeTable:
             data={**surviving, **{file.path: file for file in added}},
             deletes=kept,
             removed_deletes=gone,
+            timestamp_ms=self.now_ms,
         )
         self.last_number += 1
         if self.format_version >= 3:
@@ -351,11 +362,30 @@ class FakeWriter:
         self._held: list[tuple[int | None, Callable[[], None]]] = []
         self._load()
 
+    def uuid(self) -> str | None:
+        return self.table.uuid
+
+    def metadata_location(self) -> str:
+        return f"metadata of snapshot {self._head}"
+
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        return {path for path in paths if path not in self.table.contents}
+
     def refresh(self) -> None:
         self.refreshes += 1
         if self.refreshes in self.refreshes_that_fail:
             raise CatalogUnreachableError("Cannot refresh the table: 503 Service Unavailable")
+        self._require_table()
         self._load()
+
+    def follow(self) -> str | None:
+        if self.table.new_name is not None:
+            self.table.gone = None
+        return self.table.new_name
+
+    def _require_table(self) -> None:
+        if self.table.gone is not None:
+            raise TableGoneError(f"Cannot go on with c.db.t: it was {self.table.gone} during the run")
 
     def land(self) -> None:
         """Lets the requests that are in flight arrive; one that finds another head than it left fails where nobody listens."""
@@ -421,10 +451,10 @@ class FakeWriter:
     def schemas_json(self) -> list[dict[str, Any]]:
         return [SCHEMA]
 
-    def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
+    def ancestry(self, snapshot_id: int, until: int | None, *, most: int | None = None) -> list[Ancestor]:
         found = []
         version = self._history.get(snapshot_id)
-        while version is not None and version.snapshot_id != until:
+        while version is not None and version.snapshot_id != until and len(found) != most:
             removed = version.removed_deletes
             found.append(
                 Ancestor(
@@ -432,6 +462,7 @@ class FakeWriter:
                     version.parent_id,
                     version.operation,
                     version.summary,
+                    version.timestamp_ms,
                     removed_deletes=lambda removed=removed: removed,  # type: ignore[misc]
                 )
             )
@@ -498,6 +529,7 @@ class FakeWriter:
         return True
 
     def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
+        self._require_table()
         if self.table.properties.get(key) != expected:
             return False
         self.table.properties = {k: v for k, v in self.table.properties.items() if k != key}
@@ -547,7 +579,7 @@ class FakeDeletes:
         made = []
         for path, positions in rows:
             there = sorted(self.table.contents[path])
-            key = (f"{path}-{next(self.table.names)}-deletes", 4 if vectors else 0)
+            key = (f"{path.removesuffix('.parquet')}-deletes-{next(self.table.names)}", 4 if vectors else 0)
             delete = Delete(
                 key,
                 Kind.VECTOR if vectors else Kind.POSITION,
@@ -568,6 +600,11 @@ class FakeResolver:
     def __init__(self, table: FakeTable) -> None:
         self.table = table
         self.calls = 0
+        self.lost: list[str] = []
+
+    def unused(self) -> list[str]:
+        given, self.lost = self.lost, []
+        return given
 
     def resolve(
         self, data: Sequence[ResolveInput], deletes: Sequence[ResolveDelete], *, output_prefix: str, **_: Any
@@ -605,6 +642,32 @@ def where_rows_went(inputs: Sequence[Iterable[int]], kept: Iterable[int]) -> Pos
     return PositionMap.build(pieces)
 
 
+class FakeQuarantine:
+    """The list of files in memory (`ports.Quarantine`), as far as a run writes to it."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[str, tuple[str, str, str]] = {}
+        """Table uuid, run and reason by path."""
+        self.is_down = False
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self.recorded)
+
+    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+        if self.is_down:
+            raise StateError("Cannot write to the state store: it does not answer")
+        new = {file.path: (table_uuid, run_id, file.reason) for file in files}
+        self.recorded |= new
+        return len(new)
+
+    def quarantined(self, table_uuid: str, **_: Any) -> Iterator[Quarantined]:
+        raise NotImplementedError
+
+    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+        raise NotImplementedError
+
+
 class Still:
     """A clock that stands."""
 
@@ -612,13 +675,22 @@ class Still:
         return 10**12
 
 
+def opened_as(output: OutputFile, **other: int) -> OpenedFile:
+    """What a reader would find in an output that is as it was written."""
+    found = {"rows": output.records, "row_groups": output.row_groups, "columns": 1, "size_bytes": output.size_bytes}
+    return OpenedFile(reader="pyarrow", **found | other)
+
+
 class FakeEngine:
-    """Writes each order's visible rows into one file; remembers what it was told to discard."""
+    """Writes each order's visible rows into one file. `lost` are files of attempts that no result names."""
 
     def __init__(self, table: FakeTable, plan: Plan, *, failing: Iterable[int] = (), losing: Iterable[int] = ()) -> None:
         self.table, self.plan = table, plan
         self.failing, self.losing = set(failing), set(losing)
-        self.discarded: list[str] = []
+        self.lost: list[str] = []
+        self.quarantine = FakeQuarantine()
+        """That of whoever runs this engine."""
+        self.reopened: list[int] = []
         self.after_last: Callable[[], None] = lambda: None
 
     def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
@@ -638,14 +710,13 @@ class FakeEngine:
         self.table.contents[path] = frozenset(rows)
         read = sum(file.records for file in order.inputs)
         metrics = {1: Metrics(values=len(rows), nulls=0)}
+        output = OutputFile(path=path, size_bytes=2000, records=len(rows), row_groups=1, split_offsets=(4,), metrics=metrics)
         return WorkResult(
             order_id=order.order_id,
             group_id=order.group_id,
             inputs_digest=order.digest,
             kernel=order.kernels[-1],
-            outputs=(
-                OutputFile(path=path, size_bytes=2000, records=len(rows), row_groups=1, split_offsets=(4,), metrics=metrics),
-            ),
+            outputs=(output.seen_as(opened_as(output)),),
             rows_read=read,
             rows_dropped=read - len(rows),
             kept={1: Counted(values=len(rows), nulls=0)},
@@ -655,11 +726,21 @@ class FakeEngine:
             peak_memory_bytes=1,
         )
 
-    def discard(self, paths: Iterable[str]) -> None:
-        self.discarded += paths
+    def unused(self) -> list[str]:
+        given, self.lost = self.lost, []
+        return given
 
     def leftovers(self, prefixes: Iterable[str]) -> list[str]:
-        return [path for path in self.table.contents for prefix in prefixes if path.startswith(prefix)]
+        begins = tuple(prefixes)
+        return [path for path in self.table.contents if path.startswith(begins)]
+
+    def open_outputs(self, result: WorkResult) -> WorkResult:
+        self.reopened.append(result.group_id)
+        return result.model_copy(update={"outputs": tuple(self._seen(output) for output in result.outputs)})
+
+    def _seen(self, output: OutputFile) -> OutputFile:
+        rows = self.table.contents.get(output.path)
+        return output.seen_as("it is gone" if rows is None else opened_as(output, rows=len(rows)))
 
 
 def rows_at(table: FakeTable, snapshot_id: int, paths: Iterable[str]) -> set[int]:

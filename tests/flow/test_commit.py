@@ -8,21 +8,24 @@ from typing import Any
 
 import pytest
 
-from neve.core.model import PartitionField, PartitionSpec
-from neve.core.plan import Plan
-from neve.core.record import GroupState, RunOutcome
-from neve.errors import CommitIncidentError
-from neve.flow.commit import COMMIT_ID, Committer, Outcome, Retry
-from neve.flow.late import WrittenGroup
-from neve.flow.run import compact
-from neve.flow.tools import Tools
+from neve.commit.batch import BatchOutcome
+from neve.commit.late_deletes import WrittenGroup
+from neve.commit.protocol import COMMIT_ID, Retry
+from neve.commit.rewrite_files import Committer
+from neve.commit.tools import Tools
+from neve.errors import AccessDeniedError, CommitIncidentError, StorageError
+from neve.operations.rewrite_run import compact
+from neve.rewrite.live_files import DataFile
+from neve.rewrite.plan import Plan
+from neve.rewrite.record import GroupState, RunOutcome
+from neve.table.state import PartitionField, PartitionSpec
 from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeTable, FakeWriter, Kind, Still, plan_of, write_groups
 
 SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
 
 
 def tools_of(writer: FakeWriter, engine: FakeEngine) -> Tools:
-    return Tools(writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None)
+    return Tools(writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None, quarantine=engine.quarantine)
 
 
 @dataclass
@@ -43,11 +46,11 @@ class Scene:
         self.planned = {file.path: file for file in planned.scan(planned.head())}
         self.groups: list[WrittenGroup] = write_groups(self.table, self.plan, {0: self.first, 1: self.second})
 
-    def commit(self, *answers: Answer, **hooks: Sequence[Callable[[], None]]) -> Outcome:
+    def commit(self, *answers: Answer, **hooks: Sequence[Callable[[], None]]) -> BatchOutcome:
         self.writer = FakeWriter(self.table, *answers, **hooks)
         return self.run()
 
-    def run(self) -> Outcome:
+    def run(self) -> BatchOutcome:
         committer = Committer(
             self.plan, self.writer, self.planned, run_id="r", clock=Still(), sleep=self.wait, jitter=lambda: 1.0
         )
@@ -410,7 +413,7 @@ def test_a_violation_under_somebody_elses_commit_is_an_incident() -> None:
         refresh()
 
     scene.writer.refresh = refresh_after_an_append  # type: ignore[method-assign]
-    with pytest.raises(CommitIncidentError, match=r"Cannot stand by snapshot .* newer than its plan") as caught:
+    with pytest.raises(CommitIncidentError, match=r"Cannot confirm snapshot .* newer than its plan") as caught:
         scene.run()
     assert caught.value.hint is not None
     assert "Roll the table back to snapshot" in caught.value.hint
@@ -562,7 +565,7 @@ def test_a_group_that_was_in_doubt_and_lost_to_a_delete_is_certain_once_the_othe
     assert scene.table.visible() == ALL_ROWS[1:]
 
 
-def test_discards_what_certainly_lost_and_nothing_else() -> None:
+def test_quarantines_what_certainly_lost_and_nothing_else() -> None:
     table = FakeTable()
     for partition, rows in {"a": (1, 2), "b": (3, 4), "c": (5, 6)}.items():
         for row in rows:
@@ -582,12 +585,12 @@ def test_discards_what_certainly_lost_and_nothing_else() -> None:
     states = {plan.groups[g.group_id].partition: g.state for g in record.groups}
     assert states == {"a": GroupState.SUPERSEDED, "b": GroupState.DROPPED, "c": GroupState.COMMITTED}
     assert record.outcome is RunOutcome.PARTLY_DONE
-    assert len(engine.discarded) == 2
-    assert not set(engine.discarded) & set(table.now.data)
+    assert len(engine.quarantine.paths) == 2
+    assert not set(engine.quarantine.paths) & set(table.now.data)
     assert table.visible() == [1, 3, 5, 6]
 
 
-def test_files_in_doubt_are_not_discarded() -> None:
+def test_files_in_doubt_are_not_quarantined() -> None:
     table = FakeTable()
     table.append(1)
     table.append(2)
@@ -597,7 +600,7 @@ def test_files_in_doubt_are_not_discarded() -> None:
     record = compact(plan, tools_of(writer, engine))
 
     assert [g.state for g in record.groups] == [GroupState.IN_DOUBT]
-    assert engine.discarded == []
+    assert engine.quarantine.paths == []
 
 
 def test_a_kernel_that_loses_a_row_and_calls_it_deleted_is_caught_before_the_commit() -> None:
@@ -612,7 +615,7 @@ def test_a_kernel_that_loses_a_row_and_calls_it_deleted_is_caught_before_the_com
     assert record.groups[0].reason == "verification failed: rows dropped: 1, expected none: no delete is attached to any input"
     assert record.groups[0].state is GroupState.FAILED
     assert writer.sent == []
-    assert len(engine.discarded) == 1
+    assert len(engine.quarantine.paths) == 1
 
 
 def moving(table: FakeTable, *answers: Answer, deletes: FakeDeletes, partitions: int) -> tuple[Plan, list[WrittenGroup], Any]:
@@ -699,3 +702,29 @@ def test_equality_deletes_of_a_writer_that_also_appends_never_hold_a_compaction_
 
     assert commit().committed == [0]
     assert table.visible() == [1, 20, 30]
+
+
+def test_a_group_that_failed_in_one_attempt_and_landed_in_the_next_is_committed_and_nothing_else() -> None:
+    scene = Scene()
+    for path, row in ((scene.first[0], 1), (scene.second[0], 5)):
+        scene.table.delete_positions(path, row)
+    scene.writer = FakeWriter(scene.table)
+
+    class Failing(FakeDeletes):
+        calls = 0
+
+        def write(self, *args: Any, **words: Any) -> list[DataFile]:
+            type(self).calls += 1
+            if self.calls == 1:
+                raise AccessDeniedError("Cannot write: the token has expired")
+            if self.calls == 2:
+                raise StorageError("Cannot write: it does not answer")
+            return super().write(*args, **words)
+
+    committer = Committer(
+        scene.plan, scene.writer, scene.planned, run_id="r", clock=Still(), sleep=scene.wait, deletes=Failing(scene.table)
+    )
+    outcome = committer.commit(scene.groups)
+    assert sorted(outcome.committed) == [0, 1]
+    assert (outcome.failed, outcome.unprepared, outcome.in_doubt) == ({}, {}, {})
+    assert scene.table.visible() == [2, 3, 4, 6, 7, 8, 9]

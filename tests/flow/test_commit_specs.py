@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.flow.commit import Committer, Outcome
-from neve.flow.late import WrittenGroup
+from neve.commit.batch import BatchOutcome
+from neve.commit.late_deletes import WrittenGroup
+from neve.commit.rewrite_files import Committer
 from tests.flow.fakes import FakeTable, FakeWriter, Still, plan_of, write_groups
 
 LATE = "a late equality delete applies, and not to files of another partition spec"
@@ -34,7 +35,7 @@ class Scene:
         written = write_groups(self.table, self.plan, {0: self.a, 1: self.b, 2: self.c})
         self.moved, self.kept = [moved(group) for group in written[:2]], written[2]
 
-    def commit(self, *groups: WrittenGroup, at_commit: Strike | None = None) -> Outcome:
+    def commit(self, *groups: WrittenGroup, at_commit: Strike | None = None) -> BatchOutcome:
         hooks = [lambda: at_commit(self.table)] if at_commit is not None else []
         writer = FakeWriter(self.table, before_rewrite=hooks)
         committer = Committer(self.plan, writer, self.planned, run_id="r", clock=Still(), sleep=lambda _: None)

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from neve.core.marker import PROPERTY, Marker
-from neve.core.model import TableName
-from neve.core.record import RunOutcome
-from neve.core.upkeep import Upkeep, UpkeepRecord
-from neve.errors import BadRequestError, CommitConflictError, CommitIncidentError, StorageError
-from neve.flow.commit import COMMIT_ID
-from neve.flow.deletes import UpkeepRequest, keep_up
-from neve.flow.tools import Tools
+from neve.commit.marker import PROPERTY, Marker
+from neve.commit.protocol import COMMIT_ID
+from neve.commit.tools import Tools
+from neve.errors import (
+    BadRequestError,
+    CommitConflictError,
+    CommitIncidentError,
+    RunTakenOverError,
+    StorageError,
+    TableGoneError,
+)
+from neve.maintenance.delete_files import Upkeep, UpkeepRecord
+from neve.operations.delete_files import UpkeepRequest, keep_up
+from neve.rewrite.record import RunOutcome
+from neve.table.state import TableName
 from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, Still, plan_of
 from tests.flow.test_commit import SPECS
 
@@ -61,6 +68,7 @@ class Scene:
             progress=lambda stage, done, total, unit="": self.stages.append(stage),  # noqa: ARG005
             deletes=self.deletes,
             resolver=self.resolver,
+            quarantine=self.engine.quarantine,
         )
         return keep_up(UpkeepRequest(NAME, "uuid", operation, dry_run=dry_run), tools)
 
@@ -111,7 +119,7 @@ def test_a_vector_that_was_found_is_committed_as_it_is_where_the_file_had_none()
     resolved = {key for key in scene.table.now.deletes if key[0].endswith(".puffin")}
     assert {scene.table.now.deletes[key].target for key in resolved} == {scene.a[1], scene.b}
     assert [scene.table.delete_contents[key].target for key in scene.deletes.written] == [scene.a[0]]
-    assert scene.engine.discarded == []
+    assert scene.engine.quarantine.paths == []
 
 
 def test_in_version_2_they_become_a_position_delete_of_each_file_and_the_scratch_file_goes() -> None:
@@ -124,8 +132,8 @@ def test_in_version_2_they_become_a_position_delete_of_each_file_and_the_scratch
         (Kind.POSITION, scene.b, [8]),
     ]
     assert scene.table.visible() == scene.rows
-    assert set(scene.engine.discarded) == scene.unused()
-    assert len(scene.engine.discarded) == 1
+    assert set(scene.engine.quarantine.paths) == scene.unused()
+    assert len(scene.engine.quarantine.paths) == 1
 
 
 def test_an_equality_delete_that_hits_no_row_goes_without_another() -> None:
@@ -205,6 +213,9 @@ def test_where_there_is_nothing_to_do_nothing_is_committed(operation: Upkeep, re
     head = scene.table.head
     record = scene.run(operation, dry_run=dry_run)
     assert (record.outcome, record.reason, record.snapshots) == (RunOutcome.NOTHING_TO_DO, reason, ())
+    [rule] = record.not_due
+    assert (rule.rule, rule.measured, rule.threshold) == (operation, 0, 1)
+    assert rule.until
     assert scene.table.head == head
 
 
@@ -256,7 +267,7 @@ def test_whatever_the_catalog_answers_it_lands_once(operation: Upkeep, version: 
     assert record.snapshots == tuple(scene.ours())
     assert scene.table.visible() == rows
     assert scene.resolver.calls == (operation is Upkeep.CONVERT)
-    assert set(scene.engine.discarded) == scene.unused()
+    assert set(scene.engine.quarantine.paths) == scene.unused()
 
 
 def test_a_commit_that_arrives_late_is_not_doubled() -> None:
@@ -272,7 +283,7 @@ def test_a_commit_that_arrives_while_the_next_is_sent_beats_it() -> None:
     record = scene.run(Upkeep.CONVERT, Answer.HELD, before=[lambda: None, lambda: scene.writer.land()])
     assert (record.outcome, len(scene.ours()), len(scene.writer.sent)) == (RunOutcome.DONE, 1, 2)
     assert scene.table.visible() == scene.rows
-    assert set(scene.engine.discarded) == scene.unused()
+    assert set(scene.engine.quarantine.paths) == scene.unused()
 
 
 def test_a_commit_in_doubt_whose_snapshot_is_expired_is_known_by_its_files() -> None:
@@ -287,7 +298,7 @@ def test_a_commit_in_doubt_whose_snapshot_is_expired_is_known_by_its_files() -> 
     record = scene.run(Upkeep.CONVERT, Answer.HELD)
     assert (record.outcome, record.snapshots) == (RunOutcome.DONE, ())
     assert len(scene.writer.sent) == 1
-    assert scene.engine.discarded == []
+    assert scene.engine.quarantine.paths == []
 
 
 def test_files_of_attempts_in_doubt_are_kept_when_it_is_given_up() -> None:
@@ -297,7 +308,7 @@ def test_files_of_attempts_in_doubt_are_kept_when_it_is_given_up() -> None:
     assert record.reason == "Cannot tell whether the commit landed: 502 Bad Gateway"
     first, second = (sent["added"] for sent in scene.writer.sent)
     only_first = {file["file-path"] for file in first} - {file["file-path"] for file in second}
-    assert set(scene.engine.discarded) == only_first
+    assert set(scene.engine.quarantine.paths) == only_first
     assert len(only_first) == 1
     assert len(scene.waits) == 2  # between the attempts, and before a last look
 
@@ -363,7 +374,7 @@ def test_where_all_files_were_compacted_meanwhile_nothing_is_left_to_do() -> Non
     record = scene.run(Upkeep.CONVERT, before=[compact])
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "others changed the files or their deletes meanwhile")
     assert scene.table.visible() == scene.rows
-    assert set(scene.engine.discarded) == scene.unused()
+    assert set(scene.engine.quarantine.paths) == scene.unused()
 
 
 def test_rows_that_a_rollback_brought_back_meanwhile_stay() -> None:
@@ -396,7 +407,7 @@ def test_where_it_cannot_be_taken_back_a_person_is_called() -> None:
     writer: Any = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.roll_back(before)])
     writer.roll_back = lambda *_: False
     scene.writer = writer
-    with pytest.raises(CommitIncidentError, match="committed on a head that was not judged, and it took deletes"):
+    with pytest.raises(CommitIncidentError, match="committed between our conflict check and our commit, and it took deletes"):
         scene.again(Upkeep.PRUNE)
 
 
@@ -407,10 +418,22 @@ def test_whoever_takes_the_table_over_stops_it() -> None:
     def take() -> None:
         scene.table.properties[PROPERTY] = other.text
 
-    record = scene.run(Upkeep.CONVERT, Answer.CONFLICT, before=[take])
-    assert (record.outcome, record.reason) == (RunOutcome.FAILED, "run other-ru (elsewhere:1) has taken the table over")
+    with pytest.raises(RunTakenOverError, match=r"run other-ru \(elsewhere:1\) has taken the table over$"):
+        scene.run(Upkeep.CONVERT, Answer.CONFLICT, before=[take])
     assert scene.ours() == []
-    assert set(scene.engine.discarded) == scene.unused()
+    assert scene.engine.quarantine.paths == []
+    assert scene.unused() != set()
+
+
+def test_a_table_that_is_gone_stops_it_and_no_file_is_removed() -> None:
+    scene = Scene()
+
+    def drop() -> None:
+        scene.table.gone = "dropped"
+
+    with pytest.raises(TableGoneError, match="it was dropped during the run"):
+        scene.run(Upkeep.CONVERT, Answer.CONFLICT, before=[drop])
+    assert scene.engine.quarantine.paths == []
 
 
 def test_a_failure_to_read_leaves_the_table_alone_and_no_file_behind() -> None:
@@ -431,13 +454,14 @@ def test_a_failure_to_read_leaves_the_table_alone_and_no_file_behind() -> None:
         sleep=scene.wait,
         deletes=Broken(scene.table),
         resolver=FakeResolver(scene.table),
+        quarantine=engine.quarantine,
     )
     with pytest.raises(BadRequestError, match="they are in avro"):
-        keep_up(UpkeepRequest(NAME, "uuid", Upkeep.CONVERT), tools)
+        keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools)
     assert scene.table.head == head
     assert PROPERTY not in scene.table.properties
-    assert set(engine.discarded) == scene.unused()
-    assert len(engine.discarded) == 1
+    assert set(engine.quarantine.paths) == scene.unused()
+    assert len(engine.quarantine.paths) == 1
 
 
 def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
@@ -460,7 +484,7 @@ def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
         deletes=Flaky(scene.table),
         resolver=FakeResolver(scene.table),
     )
-    assert keep_up(UpkeepRequest(NAME, "uuid", Upkeep.CONVERT), tools).outcome is RunOutcome.DONE
+    assert keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools).outcome is RunOutcome.DONE
     assert len(scene.waits) == 1
 
 
@@ -476,4 +500,72 @@ def test_a_partition_spec_that_nobody_knew_is_a_conflict() -> None:
         resolver=FakeResolver(scene.table),
     )
     with pytest.raises(CommitConflictError, match="was given another partition spec meanwhile"):
-        keep_up(UpkeepRequest(NAME, "uuid", Upkeep.CONVERT), tools)
+        keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, RecursionError])
+@pytest.mark.parametrize("name", ["write", "each"])
+def test_an_exception_that_nobody_expected_is_in_the_record_and_leaves_nothing_behind(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+
+    def strike(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(FakeDeletes, name, strike)
+    record = scene.run()
+    assert record.outcome is RunOutcome.FAILED
+    assert record.reason == error.__name__
+    assert record.traceback is not None
+    assert "in strike" in record.traceback
+    assert scene.table.visible() == scene.rows
+    assert set(scene.engine.quarantine.paths) == scene.unused()
+    assert PROPERTY not in scene.table.properties
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_of_deletes_that_raises_is_looked_for_in_the_table(lands: bool) -> None:
+    scene = Scene()
+    scene.writer = FakeWriter(scene.table)
+    plain, calls = scene.writer.row_delta, list[object]()
+
+    def row_delta(*args: Any, **words: Any) -> None:
+        calls.append(words)
+        if lands or len(calls) > 1:
+            plain(*args, **words)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+
+    scene.writer.row_delta = row_delta  # type: ignore[method-assign]
+    record = scene.again()
+    assert record.outcome is RunOutcome.DONE
+    assert (len(calls), len(scene.ours())) == (1 if lands else 2, 1)
+    assert scene.table.visible() == scene.rows
+
+
+NESTED_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {
+            "id": 9,
+            "name": "s",
+            "required": False,
+            "type": {"type": "struct", "fields": [{"id": 1, "name": "k", "required": False, "type": "long"}]},
+        }
+    ],
+}
+
+
+def test_equality_deletes_on_a_nested_column_are_not_converted_and_the_record_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    monkeypatch.setattr(FakeWriter, "schemas_json", lambda _: [NESTED_SCHEMA])
+    before = scene.kinds()
+    for record in (scene.run(dry_run=True), scene.run()):
+        assert record.outcome is RunOutcome.NOTHING_TO_DO
+        assert record.reason is not None
+        assert record.reason.startswith("left alone are 3 data files: equality deletes compare the nested column s.k")
+    assert (scene.kinds(), scene.resolver.calls, scene.writer.sent) == (before, 0, [])

@@ -9,11 +9,20 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from neve.core.depth import Depth
-from neve.core.files import FileColumns, Partition, bounds_schema
-from neve.core.inspection import Inspection
-from neve.core.layout import Layout
-from neve.core.model import (
+from neve.errors import BadRequestError
+from neve.health.inspection import Inspection
+from neve.health.skipping import Clustering
+from neve.operations.examine import examine
+from neve.operations.inspect import read, remembered, sample
+from neve.policy.model import Policy
+from neve.ports import Progress
+from neve.rewrite.memory import Memory
+from neve.rewrite.table_layout import layout_of
+from neve.state import Run, StateStore, StoredOutput
+from neve.table.depth import Depth
+from neve.table.files import FileColumns, Partition, bounds_schema
+from neve.table.layout import Layout
+from neve.table.state import (
     Column,
     Manifest,
     PartitionField,
@@ -25,12 +34,7 @@ from neve.core.model import (
     TableName,
     TableState,
 )
-from neve.core.policy import Policy
-from neve.core.skipping import Clustering
-from neve.core.units import MIB
-from neve.errors import BadRequestError
-from neve.flow.inspect import Memory, examine, layout_of, read, sample
-from neve.ports import Progress
+from neve.table.units import MIB
 from tests.core.make import make_files
 
 DAY = 86_400_000
@@ -268,6 +272,20 @@ def test_our_records_tell_row_groups_and_the_last_compaction() -> None:
     assert (found.row_groups.row_groups, found.row_groups.source) == (49, "mixed")
     ours = next(p for p in found.partitions or () if p.partition == "day=2025-01-17")
     assert ours.last_compaction_ms == NOW - 1000
+
+
+def test_a_recorded_compaction_whose_snapshot_is_not_in_the_history_does_not_count() -> None:
+    day = Partition(0, "day=2025-01-17")
+    with StateStore.open("sqlite://") as store:
+        store.start_run(Run("r", "u", "c.db.t", "compact", 1))
+        store.add_commit("r", partitions=[day], outputs=[StoredOutput("a", 3, 1, 1)], committed_ms=7, snapshot_id=2)
+        main = (Ref(name="main", kind=RefKind.BRANCH, snapshot_id=3),)
+        history = [snapshot(1, 30), snapshot(2, 20), snapshot(3, 1)]
+        after = make_state(snapshots=(*history[:2], history[2].model_copy(update={"parent_id": 2})), refs=main)
+        rolled_back = make_state(snapshots=(*history[:2], history[2].model_copy(update={"parent_id": 1})), refs=main)
+        assert remembered(store, after) == Memory(row_groups={"a": 3}, compacted={day: 7})
+        assert remembered(store, rolled_back) == Memory(row_groups={"a": 3}, compacted={})
+    assert remembered(None, after) == Memory()
 
 
 def test_a_table_without_a_snapshot_is_healthy() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from neve.core.lease import Lease
-from neve.core.marker import PROPERTY, Marker
-from neve.errors import BadRequestError, CatalogUnreachableError, LeaseHeldError, StateError
-from neve.flow import lease as module
-from neve.flow.lease import LEASE_MS, MARKER_MS, leased, owner
+from neve.commit import lease as module
+from neve.commit.lease import MARKER_MS, Held, leased, require_free
+from neve.commit.lease_terms import LEASE_MS, Lease, Taken
+from neve.commit.marker import PROPERTY, Marker
+from neve.commit.owner import Owner
+from neve.commit.process import this_process
+from neve.errors import BadRequestError, CatalogUnreachableError, LeaseHeldError, RunTakenOverError, StateError, TableGoneError
+from neve.state import StateStore
 from tests.flow.fakes import FakeTable, FakeWriter
 
 NOW = 10**12
 ELSEWHERE = "otherhost:77"
+ME = this_process().text
 
 
 class Ticking:
@@ -34,15 +38,32 @@ class Rows:
 
     def __init__(self, *held: Lease) -> None:
         self.lease = held[0] if held else None
+        self.token = held[0].token if held else 0
         self.renewed: list[int] = []
 
-    def take_lease(self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:  # noqa: ARG002
-        if self.lease is None or self.lease.run_id == run_id or self.lease.until_ms <= now_ms:
-            self.lease = Lease(run_id, owner, (self.lease.token if self.lease else 0) + 1, until_ms)
-        return self.lease
+    def take_lease(
+        self,
+        table_uuid: str,  # noqa: ARG002
+        *,
+        run_id: str,
+        owner: str,
+        now_ms: int,
+        lease_ms: int,
+        gone: int | None = None,
+    ) -> Taken:
+        before = self.lease
+        is_free = before is None or before.until_ms <= now_ms or before.token == gone
+        if not is_free and before is not None and (before.run_id, before.owner) != (run_id, owner):
+            return Taken(before)
+        self.token += 1
+        self.lease = Lease(run_id, owner, self.token, now_ms + lease_ms)
+        return Taken(self.lease, before)
 
-    def renew_lease(self, table_uuid: str, run_id: str, token: int, until_ms: int) -> bool:  # noqa: ARG002
-        self.renewed.append(until_ms)
+    def renew_lease(self, table_uuid: str, run_id: str, token: int, *, now_ms: int, lease_ms: int) -> bool:  # noqa: ARG002
+        if self.lease is None or (self.lease.run_id, self.lease.token) != (run_id, token):
+            return False
+        self.lease = replace(self.lease, until_ms=now_ms + lease_ms)
+        self.renewed.append(now_ms + lease_ms)
         return True
 
     def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:  # noqa: ARG002
@@ -50,11 +71,17 @@ class Rows:
             self.lease = None
 
 
-def gone_process() -> str:
-    """The owner of a process of this machine that has ended."""
+def other_process(*, alive: bool) -> str:
+    """The owner text of a process of this machine: that of the one that started the tests, or one that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    return f"{socket.gethostname()}:{ended.pid}"
+    pid = Owner.parse(ME).pid if alive else ended.pid
+    return replace(this_process(), pid=pid, nonce="other").text
+
+
+def gone_process() -> str:
+    """The owner of a process of this machine that has ended."""
+    return other_process(alive=False)
 
 
 def hold(table: FakeTable, rows: Rows | None = None, run_id: str = "mine", clock: Ticking | None = None) -> object:
@@ -72,8 +99,8 @@ def mark(table: FakeTable, owner: str, until_ms: int, run_id: str = "theirs") ->
 def test_a_run_marks_the_table_while_it_lasts_and_leaves_no_trace() -> None:
     table, rows = FakeTable(), Rows()
     with hold(table, rows):
-        assert marked(table) == Marker(run_id="mine", owner=owner(), until_ms=NOW + MARKER_MS)
-        assert rows.lease == Lease("mine", owner(), 1, NOW + LEASE_MS)
+        assert marked(table) == Marker(run_id="mine", owner=ME, until_ms=NOW + MARKER_MS)
+        assert rows.lease == Lease("mine", ME, 1, NOW + LEASE_MS)
     assert table.properties == {}
     assert rows.lease is None
 
@@ -83,6 +110,47 @@ def test_a_table_whose_catalog_hands_out_no_history_is_not_worked_on() -> None:
     with pytest.raises(BadRequestError, match=r"^Cannot work on db\.t: Nessie hands out no history"), hold(table, rows):
         raise AssertionError
     assert (rows.lease, marked(table)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "marker", "holder"),
+    [
+        (None, None, None),
+        ((ELSEWHERE, NOW + 1), None, "theirs-0"),
+        ((ELSEWHERE, NOW), None, None),
+        (("gone", NOW + 1), None, None),
+        (None, ("marked-012", ELSEWHERE, NOW + 1), "marked-0"),
+        (None, ("marked-012", ELSEWHERE, NOW), None),
+        (None, ("marked-012", "gone", NOW + 1), None),
+        (None, ("before-012", ME, NOW + 1), None),
+        # Its row has ended, so that whoever shares the store need not wait for the marker.
+        ((ELSEWHERE, NOW), ("theirs-012", ELSEWHERE, NOW + 1), None),
+        ((ELSEWHERE, NOW), ("marked-012", ELSEWHERE, NOW + 1), "marked-0"),
+    ],
+)
+def test_a_table_is_free_before_it_is_planned_if_its_lease_could_be_taken_now(
+    row: tuple[str, int] | None, marker: tuple[str, str, int] | None, holder: str | None
+) -> None:
+    table, store = FakeTable(), StateStore.open("sqlite://")
+    if row is not None:
+        owner = gone_process() if row[0] == "gone" else row[0]
+        store.take_lease("u", run_id="theirs-012", owner=owner, now_ms=row[1] - LEASE_MS, lease_ms=LEASE_MS)
+    if marker is not None:
+        mark(table, gone_process() if marker[1] == "gone" else marker[1], marker[2], run_id=marker[0])
+    before = (store.lease("u"), dict(table.properties))
+    if holder is None:
+        require_free("db.t", "u", table.properties, leases=store, clock=Ticking())
+        with leased("db.t", "u", "mine", leases=store, writer=FakeWriter(table), clock=Ticking()):
+            pass
+    else:
+        with pytest.raises(LeaseHeldError, match=rf"^Cannot take db\.t: run {holder} \(otherhost:77\) is at work on it"):
+            require_free("db.t", "u", table.properties, leases=store, clock=Ticking())
+        assert (store.lease("u"), table.properties) == before
+        with (
+            pytest.raises(LeaseHeldError, match=f"run {holder} "),
+            leased("db.t", "u", "mine", leases=store, writer=FakeWriter(table), clock=Ticking()),
+        ):
+            pass
 
 
 def test_both_are_given_back_when_the_run_fails() -> None:
@@ -95,11 +163,13 @@ def test_both_are_given_back_when_the_run_fails() -> None:
 def test_a_second_run_of_the_same_store_is_refused_and_the_first_keeps_its_row() -> None:
     first = Lease("theirs-0123", ELSEWHERE, 4, NOW + 60_000)
     rows = Rows(first)
-    message = r"Cannot take db\.t: run theirs-0 \(otherhost:77\) is at work on it, until 01:47 UTC at least"
+    message = (
+        r"Cannot take db\.t: run theirs-0 \(otherhost:77\) is at work on it; its lease is valid until 2001-09-09 01:47:40 UTC"
+    )
     with pytest.raises(LeaseHeldError, match=message) as refused, hold(FakeTable(), rows):
         pass
     assert rows.lease == first
-    assert "neve resume theirs-0 on its machine" in str(refused.value.hint)
+    assert "`neve resume theirs-0` on its machine" in str(refused.value.hint)
 
 
 def test_a_host_with_a_store_of_its_own_is_refused_by_the_mark_and_gives_its_row_back() -> None:
@@ -132,7 +202,7 @@ def test_a_run_elsewhere_that_no_longer_renews_its_row_is_not_waited_for_until_i
         pass
     clock.now = NOW + 1
     with hold(table, rows, clock=clock):
-        assert rows.lease == Lease("mine", owner(), 5, NOW + 1 + LEASE_MS)
+        assert rows.lease == Lease("mine", ME, 5, NOW + 1 + LEASE_MS)
     assert (table.properties, rows.lease) == ({}, None)
 
 
@@ -145,7 +215,7 @@ def test_a_mark_of_a_run_that_this_store_does_not_know_is_waited_for() -> None:
 
 def test_a_living_process_of_this_machine_holds_its_table_even_if_it_is_this_one() -> None:
     table = FakeTable()
-    mark(table, f"{socket.gethostname()}:{os.getppid()}", NOW + 1)
+    mark(table, other_process(alive=True), NOW + 1)
     with pytest.raises(LeaseHeldError), hold(table):
         pass
     other = FakeTable()
@@ -154,31 +224,129 @@ def test_a_living_process_of_this_machine_holds_its_table_even_if_it_is_this_one
 
 
 def test_a_mark_that_this_process_could_not_take_off_does_not_keep_it_off_the_table() -> None:
-    table, rows = FakeTable(), Rows(Lease("before", owner(), 4, NOW + 10**9))
-    mark(table, owner(), NOW + 10**9, run_id="before")
+    table, rows = FakeTable(), Rows(Lease("before", ME, 4, NOW + 10**9))
+    mark(table, ME, NOW + 10**9, run_id="before")
     with hold(table, rows):
         found = marked(table)
         assert found is not None
         assert found.run_id == "mine"
 
 
-def test_a_resumed_run_takes_its_own_lease_again() -> None:
-    table, rows = FakeTable(), Rows(Lease("mine", ELSEWHERE, 4, NOW + 10**9))
-    mark(table, ELSEWHERE, NOW + 10**9, run_id="mine")
-    with hold(table, rows):
-        assert rows.lease == Lease("mine", owner(), 5, NOW + LEASE_MS)
-    assert table.properties == {}
-
-
-def test_a_run_is_taken_up_by_one_process_only() -> None:
-    table = FakeTable()
-    mark(table, f"{socket.gethostname()}:{os.getppid()}", NOW + 1, run_id="mine")
+@pytest.mark.parametrize("owner", [ELSEWHERE, f"{socket.gethostname()}:1", other_process(alive=True)])
+def test_a_run_is_not_resumed_while_its_process_may_be_alive(owner: str) -> None:
+    """Be that elsewhere, in a container with our host name, or here."""
+    first = Lease("mine", owner, 4, NOW + 10**9)
+    table, rows = FakeTable(), Rows(first)
+    mark(table, owner, NOW + 10**9, run_id="mine")
+    before = marked(table)
+    with pytest.raises(LeaseHeldError, match="run mine "), hold(table, rows):
+        pass
     with pytest.raises(LeaseHeldError, match="run mine "), hold(table):
         pass
-    mark(table, gone_process(), NOW + 1, run_id="mine")
+    assert (rows.lease, marked(table)) == (first, before)
+
+
+def test_a_run_is_resumed_when_its_lease_has_ended_or_its_process_has() -> None:
+    for owner, until_ms in ((ELSEWHERE, NOW), (gone_process(), NOW + 10**9)):
+        table, rows = FakeTable(), Rows(Lease("mine", owner, 4, until_ms))
+        mark(table, owner, NOW + 10**9, run_id="mine")
+        with hold(table, rows):
+            assert rows.lease == Lease("mine", ME, 5, NOW + LEASE_MS)
+        assert table.properties == {}
+
+
+def test_a_run_is_resumed_by_one_thread_of_this_process_only() -> None:
+    table = FakeTable()
+    with hold(table), pytest.raises(LeaseHeldError, match="run mine is at work on it in this very process"), hold(table):
+        pass
     with hold(table):
         pass
+
+
+def held_by(table: FakeTable, rows: Rows | None, clock: Ticking) -> Held:
+    held = Held("db.t", "u", "mine", rows, FakeWriter(table), clock)
+    held.take()
+    return held
+
+
+def test_who_holds_a_table_is_told_so_as_often_as_it_asks_and_its_lease_is_renewed() -> None:
+    table, rows, clock = FakeTable(), Rows(), Ticking()
+    held = held_by(table, rows, clock)
+    held.assert_held()
+    clock.now += LEASE_MS * 2
+    held.assert_held()
+    assert rows.lease == Lease("mine", ME, 1, clock.now + LEASE_MS)
+
+
+def test_after_a_pause_in_which_nobody_came_the_lease_is_taken_again() -> None:
+    table, rows, clock = FakeTable(), Rows(), Ticking()
+    held = held_by(table, rows, clock)
+    clock.now += MARKER_MS * 24
+    held.assert_held()
+    assert marked(table) == Marker(run_id="mine", owner=ME, until_ms=clock.now + MARKER_MS)
+
+
+def test_after_a_pause_in_which_another_process_resumed_the_run_it_is_lost() -> None:
+    table, rows, clock = FakeTable(), Rows(), Ticking()
+    held = held_by(table, rows, clock)
+    rows.lease = Lease("mine", ELSEWHERE, 2, NOW + 10**9)
+    message = r"^Cannot go on with run mine over db\.t: another process has taken over the run or its table$"
+    with pytest.raises(RunTakenOverError, match=message) as lost:
+        held.assert_held()
+    assert str(lost.value.hint).startswith("This process stopped, and changes nothing more.")
+    held.give_back()
+    assert rows.lease == Lease("mine", ELSEWHERE, 2, NOW + 10**9)
+
+
+@pytest.mark.parametrize("run_id", ["theirs", "mine"])
+@pytest.mark.parametrize("until_ms", [NOW + 10**9, NOW])
+def test_a_host_with_a_store_of_its_own_took_the_table_and_the_marker_tells(run_id: str, until_ms: int) -> None:
+    """Whether or not its marker is valid: the table was another's since, which may have removed files."""
+    table, rows = FakeTable(), Rows()
+    held = held_by(table, rows, Ticking())
+    mark(table, ELSEWHERE, until_ms, run_id=run_id)
+    with pytest.raises(RunTakenOverError, match=rf"run {run_id} \(otherhost:77\) has taken the table over"):
+        held.assert_held()
+    held.give_back()
+    assert marked(table) == Marker(run_id=run_id, owner=ELSEWHERE, until_ms=until_ms)
+
+
+def test_a_marker_that_was_removed_by_hand_is_set_again_while_it_was_valid_and_a_table_is_lost_after_that() -> None:
+    table, clock = FakeTable(), Ticking()
+    held = held_by(table, None, clock)
+    table.properties = {}
+    held.assert_held()
+    assert marked(table) is not None
+    table.properties = {}
+    clock.now += MARKER_MS
+    with pytest.raises(RunTakenOverError, match="another run has taken the table over"):
+        held.assert_held()
     assert table.properties == {}
+
+
+def test_another_table_of_the_same_name_is_neither_taken_nor_changed() -> None:
+    table, rows = FakeTable(uuid="new"), Rows()
+    message = r"^Cannot work on db\.t: it was replaced by another table \(new instead of u\)$"
+    with pytest.raises(TableGoneError, match=message), hold(table, rows):
+        pass
+    assert (table.properties, rows.lease) == ({}, None)
+
+
+@pytest.mark.parametrize("how", ["dropped", "replaced"])
+def test_a_table_that_is_gone_at_the_end_costs_nothing_but_a_warning(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    table, rows = FakeTable(), Rows()
+    with hold(table, rows):
+        table.gone = how
+    assert rows.lease is None
+    assert "the marker on db.t stays until 2001-09-09 02:46:40 UTC" in caplog.text
+
+
+def test_the_marker_of_a_renamed_table_is_removed_under_its_new_name(caplog: pytest.LogCaptureFixture) -> None:
+    table, rows = FakeTable(), Rows()
+    with hold(table, rows):
+        table.gone, table.new_name = "renamed", "c.db.moved"
+    assert (table.properties, rows.lease) == ({}, None)
+    assert "db.t is now c.db.moved: the marker was removed there" in caplog.text
 
 
 def test_a_store_that_does_not_answer_at_the_end_costs_the_row_and_not_the_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,7 +356,7 @@ def test_a_store_that_does_not_answer_at_the_end_costs_the_row_and_not_the_run(c
 
     with hold(FakeTable(), Broken()):
         pass
-    assert "the lease on db.t is left behind until it ends by itself" in caplog.text
+    assert "the lease on db.t stays until it ends by itself" in caplog.text
 
 
 def test_a_mark_that_nobody_can_read_bars_nobody() -> None:
@@ -251,4 +419,4 @@ def test_a_catalog_that_does_not_answer_at_the_end_costs_the_mark_and_not_the_ru
     with hold(table, rows):
         monkeypatch.setattr(FakeWriter, "swap_property", unreachable)
     assert rows.lease is None
-    assert "the mark on db.t is left behind until it ends by itself" in caplog.text
+    assert "the marker on db.t stays until 2001-09-09 02:46:40 UTC" in caplog.text

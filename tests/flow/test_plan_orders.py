@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.core.files import FileColumns
-from neve.core.layout import Layout, sorted_by
-from neve.core.plan import Plan
-from neve.flow.execute import work_orders
+from neve.operations.execute import work_orders
+from neve.rewrite.plan import Plan
+from neve.table.files import FileColumns
+from neve.table.layout import Layout, sorted_by
 from tests.flow.fakes import FakeTable, FakeWriter, plan_of
 from tests.flow.test_commit import SPECS
 

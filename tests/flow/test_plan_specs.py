@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.files import Partition
-from neve.core.model import PartitionField, PartitionSpec, TableState
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.rewrite_knobs import STRATEGIES
-from neve.core.units import GIB, MIB
-from neve.flow.plan import Request, plan
+from neve.policy.model import Policy
+from neve.policy.rewrite_knobs import STRATEGIES
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request, plan
+from neve.table.files import Partition
+from neve.table.state import PartitionField, PartitionSpec, TableState
+from neve.table.units import GIB, MIB
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
 

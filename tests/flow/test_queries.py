@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.files import FileColumns
-from neve.core.metrics import to_bytes
-from neve.core.model import Column, TableState
-from neve.core.plan import Plan
-from neve.core.plan_words import Tier
-from neve.core.policy import Policy
-from neve.core.queries import Condition, Planned, QueryGain, split_queries
-from neve.core.units import MIB
-from neve.flow.plan import Request, plan
-from neve.flow.queries import count_again, predict
+from neve.health.queries import Condition, Planned, QueryGain, split_queries
+from neve.operations.queries import count_again, predict
+from neve.policy.model import Policy
+from neve.rewrite.group import Tier
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, plan
+from neve.table.files import FileColumns
+from neve.table.metrics import to_bytes
+from neve.table.state import Column, TableState
+from neve.table.units import MIB
 from tests.core.make import make_files
 from tests.core.test_bounds import bounded
 from tests.flow.test_inspect import make_state

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.record import RunRecord
 from neve.errors import BadRequestError, CommitConflictError
-from neve.flow.rollback import roll_back
-from neve.flow.run import compact
+from neve.operations.rewrite_run import compact
+from neve.operations.rollback import roll_back
+from neve.rewrite.record import RunRecord
 from tests.flow.fakes import FakeEngine, FakeTable, FakeWriter, plan_of
 from tests.flow.test_commit import tools_of
 

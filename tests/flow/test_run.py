@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from neve.core.journal import JournaledGroup, JournaledRun
-from neve.core.marker import PROPERTY, Marker
-from neve.core.record import GroupState, RunOutcome
-from neve.core.work import WorkResult
-from neve.errors import BadRequestError
-from neve.flow import run as module
-from neve.flow.commit import COMMIT_ID, Committer
-from neve.flow.run import commit_results, compact, resume
+from neve.commit import lease as lease_module
+from neve.commit import takeover as takeover_module
+from neve.commit.lease_terms import LEASE_MS
+from neve.commit.marker import PROPERTY
+from neve.commit.owner import Owner
+from neve.commit.protocol import COMMIT_ID
+from neve.commit.rewrite_files import Committer
+from neve.commit.takeover import abandon
+from neve.commit.tools import Tools
+from neve.errors import BadRequestError, LeaseHeldError, RunTakenOverError, StorageError
+from neve.operations import rewrite_run as module
+from neve.operations.results import commit_results
+from neve.operations.resume import resume
+from neve.operations.rewrite_run import compact
+from neve.rewrite.journal import JournaledGroup, JournaledRun
+from neve.rewrite.plan import Plan
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
+from neve.rewrite.run_summary import keep
+from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
+from neve.state import StateStore
 from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, Still, plan_of
 from tests.flow.test_commit import ALL_ROWS, Scene, tools_of
 
@@ -26,15 +40,29 @@ class Notes:
     begun: list[JournaledRun] = field(default_factory=list)
     results: dict[int, WorkResult] = field(default_factory=dict)
     states: dict[int, GroupState] = field(default_factory=dict)
+    prefixes: dict[int, str] = field(default_factory=dict)
+    paused: list[str] = field(default_factory=list)
 
     def begin(self, run: JournaledRun) -> None:
         self.begun.append(run)
+
+    def take_over(self, run_id: str, **words: object) -> JournaledRun:  # noqa: ARG002
+        return self.found()
+
+    def pause(self, run_id: str) -> None:
+        self.paused.append(run_id)
+
+    def redone(self, run_id: str, prefixes: Mapping[int, str]) -> None:  # noqa: ARG002
+        self.prefixes |= prefixes
 
     def written(self, run_id: str, results: Iterable[WorkResult]) -> None:  # noqa: ARG002
         self.results |= {result.group_id: result for result in results}
 
     def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:  # noqa: ARG002
         self.states |= states
+
+    def landed_before(self, table_uuid: str, prefixes: Iterable[str]) -> Mapping[str, RunRecord]:  # noqa: ARG002
+        return {}
 
     def found(self) -> JournaledRun:
         """The run as the next process finds it."""
@@ -59,22 +87,18 @@ def two_partitions() -> FakeTable:
     return table
 
 
-def test_a_run_that_another_host_took_the_table_from_commits_nothing_more() -> None:
+def test_a_run_that_lost_its_table_sends_nothing_more_and_stops() -> None:
     scene = Scene()
-    marker = Marker(run_id="theirs", owner="otherhost:7", until_ms=Still().now_ms() + 1)
-    scene.table.properties = {PROPERTY: marker.text}
-    outcome = scene.commit()
-    assert outcome.replan == dict.fromkeys((0, 1), "run theirs (otherhost:7) has taken the table over")
+    scene.writer = FakeWriter(scene.table)
+    committer = Committer(scene.plan, scene.writer, scene.planned, run_id="r", clock=Still(), sleep=scene.wait)
+
+    def lost() -> None:
+        raise RunTakenOverError("Cannot go on with run r: run theirs (otherhost:7) has taken the table over")
+
+    committer.assert_held = lost
+    with pytest.raises(RunTakenOverError):
+        committer.commit(scene.groups)
     assert scene.writer.sent == []
-
-
-@pytest.mark.parametrize(
-    "marker", [Marker(run_id="r", owner="x:1", until_ms=2**60), Marker(run_id="old", owner="x:1", until_ms=1)]
-)
-def test_its_own_mark_and_one_that_has_run_out_do_not_stop_it(marker: Marker) -> None:
-    scene = Scene()
-    scene.table.properties = {PROPERTY: marker.text}
-    assert scene.commit().committed == [0, 1]
 
 
 def test_a_commit_that_landed_and_was_rolled_back_by_somebody_keeps_its_files() -> None:
@@ -144,13 +168,103 @@ def test_ctrl_c_during_a_commit_that_did_not_land_leaves_it_to_a_resume() -> Non
     engine = FakeEngine(table, plan)
     with pytest.raises(KeyboardInterrupt):
         compact(plan, replace(tools_of(writer, engine), journal=notes))
-    assert (notes.states, engine.discarded) == ({}, [])
+    assert (notes.states, engine.quarantine.paths, notes.paused) == ({}, [], [notes.begun[0].run_id])
 
     record = resume(notes.found(), tools_of(FakeWriter(table), engine))
     assert record.outcome is RunOutcome.DONE
     assert [group.state for group in record.groups] == [GroupState.COMMITTED] * 2
     assert table.visible() == [0, 1, 2, 3]
     assert len(table.now.data) == 2
+
+
+class InterruptedWithoutJava(Interrupted):
+    """Ctrl-C ends the JVM too: once the commit was sent, nothing answers any more."""
+
+    ended = False
+
+    def rewrite(self, *args: object, **words: object) -> None:
+        self.ended = True
+        super().rewrite(*args, **words)
+
+    def refresh(self) -> None:
+        if self.ended:
+            raise ConnectionError("Answer from Java side is empty")
+        super().refresh()
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_ctrl_c_that_ends_the_jvm_during_a_commit_says_nothing_and_leaves_it_to_a_resume(
+    lands: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, notes = two_partitions(), Notes()
+    plan = plan_of(table)
+    writer = InterruptedWithoutJava(table)
+    writer.lands = lands
+    engine = FakeEngine(table, plan)
+    with pytest.raises(KeyboardInterrupt):
+        compact(plan, replace(tools_of(writer, engine), journal=notes))
+    assert (notes.states, engine.quarantine.paths) == ({}, [])
+    assert [record.message for record in caplog.records if "attempt" in record.message] == []
+
+    record = resume(notes.found(), tools_of(FakeWriter(table), engine))
+    assert record.outcome is RunOutcome.DONE
+    assert table.visible() == [0, 1, 2, 3]
+    assert len(table.now.data) == 2
+
+
+@dataclass
+class Replanning:
+    """Plans again, as `compose` does, and remembers what came out."""
+
+    table: FakeTable
+    writer: FakeWriter
+    plans: list[Plan] = field(default_factory=list)
+
+    def __call__(self) -> tuple[Plan, Tools]:
+        self.plans.append(plan_of(self.table))
+        return self.plans[-1], tools_of(self.writer, FakeEngine(self.table, self.plans[-1]))
+
+
+def late_run(table: FakeTable, change: Callable[[], object]) -> tuple[RunRecord, Replanning]:
+    """A run that gets the lease only after the table was changed."""
+    plan, writer = plan_of(table), FakeWriter(table)
+    change()
+    again = Replanning(table, writer)
+    return compact(plan, tools_of(writer, FakeEngine(table, plan)), plan_again=again), again
+
+
+def test_a_table_that_changed_before_the_lease_was_taken_is_planned_again() -> None:
+    table = two_partitions()
+    record, again = late_run(table, lambda: table.append(9, partition="a"))
+    assert len(again.plans) == 1
+    assert record.snapshot_before == again.plans[0].snapshot_id
+    assert [group.state for group in record.groups] == [GroupState.COMMITTED] * 2
+    assert (record.files_compacted, record.files_written) == (5, 2)
+    assert table.visible() == [0, 1, 2, 3, 9]
+
+
+def test_a_run_that_finds_nothing_to_do_once_it_has_the_lease_does_nothing_and_says_so() -> None:
+    table = two_partitions()
+    record, again = late_run(table, lambda: [table.overwrite(path) for path in list(table.now.data)])
+    assert [len(plan.groups) for plan in again.plans] == [0]
+    assert (record.outcome, record.groups) == (RunOutcome.NOTHING_TO_DO, ())
+    assert table.properties == {}
+
+
+def test_a_table_whose_schema_changed_before_the_lease_was_taken_is_planned_again() -> None:
+    table = two_partitions()
+
+    def evolve() -> None:
+        table.schema_id = 1
+
+    record, again = late_run(table, evolve)
+    assert [plan.schema_id for plan in again.plans] == [1]
+    assert record.outcome is RunOutcome.DONE
+
+
+def test_a_table_that_did_not_change_is_not_planned_again() -> None:
+    record, again = late_run(two_partitions(), lambda: None)
+    assert (record.outcome, again.plans) == (RunOutcome.DONE, [])
 
 
 def test_an_incident_is_in_the_record_and_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +285,7 @@ def test_an_incident_is_in_the_record_and_stops_the_run(monkeypatch: pytest.Monk
 
     record = compact(plan, replace(tools_of(Moving(table), FakeEngine(table, plan)), journal=notes))
     assert record.incident is not None
-    assert record.incident.startswith("Cannot stand by snapshot ")
+    assert record.incident.startswith("Cannot confirm snapshot ")
     assert "Roll the table back to snapshot " in record.incident
     assert [group.state for group in record.groups] == [GroupState.IN_DOUBT]
     assert record.outcome is RunOutcome.FAILED
@@ -191,7 +305,7 @@ def test_what_was_written_elsewhere_is_verified_and_committed() -> None:
 
 
 def results_of(table: FakeTable, engine: FakeEngine) -> list[WorkResult]:
-    from neve.flow.execute import work_orders
+    from neve.operations.execute import work_orders
     from tests.flow.test_commit import SPECS
 
     writer = FakeWriter(table)
@@ -222,10 +336,10 @@ def test_results_that_cannot_belong_to_the_plan_are_refused_before_anything_is_d
         commit_results(plan, [first.model_copy(update={"group_id": 7})], tools)
     with pytest.raises(BadRequestError, match="there are several of group 0"):
         commit_results(plan, [first, first], tools)
-    assert engine.discarded == []
+    assert engine.quarantine.paths == []
 
 
-def test_results_that_were_committed_before_are_brought_again_and_nothing_is_removed() -> None:
+def test_results_that_were_committed_before_are_found_in_the_table_and_nothing_is_removed() -> None:
     table = two_partitions()
     plan = plan_of(table)
     engine = FakeEngine(table, plan)
@@ -233,8 +347,8 @@ def test_results_that_were_committed_before_are_brought_again_and_nothing_is_rem
     commit_results(plan, results, tools_of(FakeWriter(table), engine))
     live = set(table.now.data)
     again = commit_results(plan, results, tools_of(FakeWriter(table), engine))
-    assert [group.state for group in again.groups] == [GroupState.IN_DOUBT] * 2
-    assert engine.discarded == []
+    assert [group.state for group in again.groups] == [GroupState.COMMITTED] * 2
+    assert engine.quarantine.paths == []
     assert set(table.now.data) == live
 
 
@@ -250,7 +364,7 @@ def test_a_refused_result_that_names_a_live_file_does_not_cost_that_file() -> No
     )
     assert record.groups[0].state is GroupState.FAILED
     assert "paths are new" in record.groups[0].reason
-    assert engine.discarded == []
+    assert engine.quarantine.paths == []
 
 
 def test_a_group_that_failed_its_proof_is_not_noted_as_written_afterwards() -> None:
@@ -282,7 +396,7 @@ def test_a_resume_never_removes_a_live_file_even_if_the_journal_does_not_know_it
     forgetful = Notes(begun=notes.begun)  # as if a disk had lost everything after the first note
     record = resume(forgetful.found(), tools_of(FakeWriter(table), engine))
     assert {group.state for group in record.groups} == {GroupState.SUPERSEDED}
-    assert not live & set(engine.discarded)
+    assert not live & set(engine.quarantine.paths)
     assert table.visible() == [0, 1, 2, 3]
 
 
@@ -292,3 +406,332 @@ def test_finished_groups_do_not_wait_long_for_others(monkeypatch: pytest.MonkeyP
     plan = plan_of(table)
     record = compact(plan, tools_of(FakeWriter(table), FakeEngine(table, plan)))
     assert len(record.snapshots) == 2
+
+
+def test_what_comes_after_a_compaction_is_done_under_its_lease_and_completes_its_record() -> None:
+    table = two_partitions()
+    plan = plan_of(table)
+    markers: list[str] = []
+
+    def afterwards(record: RunRecord, assert_held: Callable[[], None]) -> RunRecord:
+        assert_held()
+        markers.append(table.properties[PROPERTY])
+        return record.model_copy(update={"expiry": SnapshotExpiry(outcome=RunOutcome.DONE, snapshots=3)})
+
+    tools = replace(tools_of(FakeWriter(table), FakeEngine(table, plan)), afterwards=afterwards)
+    record = compact(plan, tools)
+    assert record.expiry == SnapshotExpiry(outcome=RunOutcome.DONE, snapshots=3)
+    assert [record.run_id in marker for marker in markers] == [True]
+    assert PROPERTY not in table.properties
+
+
+class Ticking:
+    """A clock that moves on by a second each time that it is read."""
+
+    def __init__(self) -> None:
+        self.ticks = itertools.count(Still().now_ms(), 1000)
+
+    def now_ms(self) -> int:
+        return next(self.ticks)
+
+
+def test_each_compacted_partition_is_recorded_with_its_branch_and_the_snapshot_and_time_of_its_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BATCH_GROUPS", 1)
+    table = two_partitions()
+    plan = plan_of(table)
+    tools = replace(tools_of(FakeWriter(table), FakeEngine(table, plan)), clock=Ticking())
+    record = compact(plan, tools)
+    with StateStore.open("sqlite://") as store:
+        keep(store, record, plan)
+        commits = sorted(store.compaction_commits(record.table_uuid), key=lambda commit: commit.committed_ms)
+        assert [(commit.run_id, commit.branch, commit.snapshot_id) for commit in commits] == [
+            (record.run_id, "main", snapshot) for snapshot in record.snapshots
+        ]
+        assert len(commits) == 2
+        assert record.started_ms < commits[0].committed_ms < commits[1].committed_ms < record.finished_ms
+
+
+class Late:
+    """A clock that is past every heartbeat that began by `Still`."""
+
+    def now_ms(self) -> int:
+        return Still().now_ms() + LEASE_MS + 1
+
+
+@contextmanager
+def another_process(owner: Owner) -> Iterator[None]:
+    """Inside, the flow takes itself for another process, which knows nothing of what this one is at work on."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place in (lease_module, module, takeover_module):
+            patch.setattr(place, "this_process", lambda: owner)
+        patch.setattr(lease_module, "_at_work", set())
+        yield
+
+
+ELSEWHERE = Owner("otherhost", 7, boot="other", namespaces="other", started="1", nonce="other")
+
+
+class Stalling(FakeWriter):
+    """Something happens before the table is loaded for the first time again."""
+
+    def __init__(self, table: FakeTable, strike: Callable[[], None]) -> None:
+        super().__init__(table)
+        self.strikes = [strike]
+
+    def refresh(self) -> None:
+        if self.strikes:
+            self.strikes.pop()()
+        super().refresh()
+
+
+@dataclass
+class TwoHosts:
+    """A run that stands still before its first commit, while another host that shares its state store tries to resume it."""
+
+    table: FakeTable = field(default_factory=two_partitions)
+    stall: str = "written"
+    """Before anything is journaled as written, before the commit is judged, or when it is sent."""
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        self.plan = plan_of(self.table)
+        self.engines = [FakeEngine(self.table, self.plan), FakeEngine(self.table, self.plan)]
+        self.ours = StateStore.open("sqlite://")
+        self.theirs = StateStore(self.ours._engine)
+        self.records: list[RunRecord] = []
+
+    def run(self) -> None:
+        writer: FakeWriter = Stalling(self.table, self.resumed_elsewhere) if self.stall == "refresh" else FakeWriter(self.table)
+        if self.stall == "rewrite":
+            writer.before_rewrite = [self.resumed_elsewhere]
+        elif self.stall == "written":
+            self.engines[0].after_last = self.resumed_elsewhere
+        compact(self.plan, self.tools(writer, 0, self.ours))
+
+    def tools(self, writer: FakeWriter, number: int, store: StateStore) -> Tools:
+        return replace(tools_of(writer, self.engines[number]), journal=store, leases=store)
+
+    def resumed_elsewhere(self) -> None:
+        (found,) = self.theirs.unfinished()
+        tools = self.tools(FakeWriter(self.table), 1, self.theirs)
+        with another_process(ELSEWHERE):
+            with pytest.raises(LeaseHeldError) as refused:
+                resume(found, tools)
+            self.refused = str(refused.value)
+            self.records.append(resume(found, replace(tools, clock=Late())))
+
+    def assert_whole(self) -> None:
+        assert self.table.visible() == [0, 1, 2, 3]
+        assert [engine.quarantine.paths for engine in self.engines] == [[], []]
+
+
+@pytest.mark.parametrize("stall", ["written", "refresh", "rewrite"])
+def test_a_stalled_run_is_taken_over_only_when_its_heartbeat_has_ended_and_then_stops_without_harm(stall: str) -> None:
+    hosts = TwoHosts(stall=stall)
+    with pytest.raises(RunTakenOverError, match=r"has taken it over|another process has taken over"):
+        hosts.run()
+    assert hosts.refused.startswith("Cannot take c.db.t: run ")
+    assert [record.outcome for record in hosts.records] == [RunOutcome.DONE]
+    assert hosts.theirs.unfinished() != ()  # `compose` keeps the record
+    hosts.assert_whole()
+
+
+def test_files_of_a_stalled_run_are_not_removed_by_whoever_takes_it_over_and_never_share_a_name_with_theirs() -> None:
+    """Nothing was journaled as written when the first one stalled, so that all of it is done again."""
+    hosts = TwoHosts()
+    with pytest.raises(RunTakenOverError):
+        hosts.run()
+    first = {path for path in hosts.table.contents if "neve-" in path and path not in hosts.table.now.data}
+    assert len(first) == 2
+    assert set(hosts.table.now.data).isdisjoint(first)
+    prefixes = [group.output_prefix for group in hosts.theirs.unfinished()[0].groups]
+    assert all(any(path.startswith(prefix) for path in hosts.table.now.data) for prefix in prefixes)
+    hosts.assert_whole()
+
+
+def test_a_run_that_stops_before_its_end_is_resumed_from_anywhere_without_waiting() -> None:
+    hosts = TwoHosts()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    hosts.engines[0].after_last = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        compact(hosts.plan, hosts.tools(FakeWriter(hosts.table), 0, hosts.ours))
+    (found,) = hosts.theirs.unfinished()
+    with another_process(ELSEWHERE):
+        assert resume(found, hosts.tools(FakeWriter(hosts.table), 1, hosts.theirs)).outcome is RunOutcome.DONE
+    assert hosts.table.visible() == [0, 1, 2, 3]
+
+
+def test_a_resume_goes_by_the_journal_as_it_is_when_the_run_is_taken_over() -> None:
+    """It was read before, and its owner went on meanwhile: what was written then is not redone."""
+    hosts = TwoHosts()
+    writer = Interrupted(hosts.table)
+    writer.lands = False
+    stale: list[JournaledRun] = []
+    hosts.engines[0].after_last = lambda: stale.extend(hosts.theirs.unfinished())
+    with pytest.raises(KeyboardInterrupt):
+        compact(hosts.plan, hosts.tools(writer, 0, hosts.ours))
+    assert {group.state for group in stale[0].groups} == {GroupState.PLANNED}
+    written = {path for path in hosts.table.contents if "neve-" in path}
+    with another_process(ELSEWHERE):
+        record = resume(stale[0], hosts.tools(FakeWriter(hosts.table), 1, hosts.theirs))
+    assert record.outcome is RunOutcome.DONE
+    assert set(hosts.table.now.data) == written
+
+
+@pytest.mark.parametrize("how", ["dropped", "renamed", "replaced"])
+def test_a_run_whose_table_is_gone_ends_with_a_record_and_removes_nothing(how: str) -> None:
+    table, notes = two_partitions(), Notes()
+    table.new_name = "c.db.moved" if how == "renamed" else None
+    plan = plan_of(table)
+    engine = FakeEngine(table, plan)
+
+    def strike() -> None:
+        table.gone = how
+
+    engine.after_last = strike
+    record = compact(plan, replace(tools_of(FakeWriter(table), engine), journal=notes))
+    assert record.table_gone == f"Cannot go on with c.db.t: it was {how} during the run"
+    assert (record.outcome, record.snapshots) == (RunOutcome.FAILED, ())
+    assert [(g.state, g.reason, len(g.outputs)) for g in record.groups] == [(GroupState.FAILED, record.table_gone, 1)] * 2
+    assert notes.states == dict.fromkeys((0, 1), GroupState.FAILED)
+    assert engine.quarantine.paths == []
+    assert (PROPERTY in table.properties) is (how != "renamed")
+
+
+def test_a_commit_that_was_sent_before_the_table_was_gone_is_in_doubt() -> None:
+    table, notes = two_partitions(), Notes()
+    plan = plan_of(table)
+    engine = FakeEngine(table, plan)
+
+    def strike() -> None:
+        table.gone = "dropped"
+
+    writer = FakeWriter(table, Answer.LOST_BEFORE, before_rewrite=[strike])
+    record = compact(plan, replace(tools_of(writer, engine), journal=notes))
+    assert [group.state for group in record.groups] == [GroupState.IN_DOUBT] * 2
+    assert engine.quarantine.paths == []
+
+
+def test_an_interrupted_run_is_given_up_only_once_its_owner_has_lapsed() -> None:
+    hosts, found = TwoHosts(), list[JournaledRun]()
+    hosts.engines[0].after_last = lambda: found.extend(hosts.theirs.unfinished())
+    compact(hosts.plan, hosts.tools(FakeWriter(hosts.table), 0, hosts.ours))
+    with another_process(ELSEWHERE):
+        with pytest.raises(LeaseHeldError):
+            abandon(found[0], hosts.theirs, Still(), "given up")
+        record = abandon(found[0], hosts.theirs, Late(), "given up")
+    hosts.theirs.keep_run(record, [])
+    assert [(group.state, group.reason) for group in record.groups] == [
+        (GroupState.COMMITTED, "settled before the run was interrupted")
+    ] * 2
+    assert hosts.theirs.unfinished() == ()
+
+
+def test_a_result_from_elsewhere_whose_file_is_gone_is_not_committed() -> None:
+    table = two_partitions()
+    plan = plan_of(table)
+    engine = FakeEngine(table, plan)
+    first, second = results_of(table, engine)
+    del table.contents[first.outputs[0].path]
+    record = commit_results(plan, [first, second], tools_of(FakeWriter(table), engine))
+    assert engine.reopened == [1]
+    assert [group.state for group in record.groups] == [GroupState.FAILED, GroupState.COMMITTED]
+    assert record.groups[0].reason == f"{first.outputs[0].path} does not exist; run its order again"
+    assert engine.quarantine.paths == []
+    assert table.visible() == [0, 1, 2, 3]
+
+
+def test_a_resume_opens_what_was_written_before_it_commits_it() -> None:
+    table, notes = two_partitions(), Notes()
+    plan = plan_of(table)
+    writer = Interrupted(table)
+    writer.lands = False
+    engine = FakeEngine(table, plan)
+    with pytest.raises(KeyboardInterrupt):
+        compact(plan, replace(tools_of(writer, engine), journal=notes))
+    assert engine.reopened == []  # they were opened by the tasks that wrote them
+    written = [group.result for group in notes.found().groups if group.result]
+    table.contents[written[1].outputs[0].path] = frozenset({1})  # the file is there, and is another
+
+    record = resume(notes.found(), tools_of(FakeWriter(table), engine))
+    assert engine.reopened == [0, 1]
+    assert [group.state for group in record.groups] == [GroupState.COMMITTED, GroupState.FAILED]
+    assert record.groups[1].reason.endswith("has 1 rows, and 2 were written")
+    assert table.visible() == [0, 1, 2, 3]
+
+
+def test_a_resumed_commit_whose_file_was_moved_away_meanwhile_is_taken_back() -> None:
+    """Another process that was paused moves a file to the trash after the resume has opened it, and before its commit lands."""
+    table, notes = two_partitions(), Notes()
+    plan = plan_of(table)
+    writer = Interrupted(table)
+    writer.lands = False
+    engine = FakeEngine(table, plan)
+    with pytest.raises(KeyboardInterrupt):
+        compact(plan, replace(tools_of(writer, engine), journal=notes))
+    moved = notes.results[1].outputs[0].path
+
+    late = FakeWriter(table, before_rewrite=[lambda: table.contents.pop(moved)])
+    record = resume(notes.found(), replace(tools_of(late, engine), journal=notes))
+    assert [group.state for group in record.groups] == [GroupState.IN_DOUBT, GroupState.IN_DOUBT]
+    assert record.groups[1].reason == f"rolled back, for {moved} does not exist any more"
+    assert table.visible() == [0, 1, 2, 3]
+    assert engine.quarantine.paths == []
+
+
+def test_storage_that_does_not_answer_while_a_run_is_resumed_leaves_the_run_to_another_resume() -> None:
+    table, notes = two_partitions(), Notes()
+    plan = plan_of(table)
+    writer = Interrupted(table)
+    writer.lands = False
+    engine = FakeEngine(table, plan)
+    with pytest.raises(KeyboardInterrupt):
+        compact(plan, replace(tools_of(writer, engine), journal=notes))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def silent(_: WorkResult) -> WorkResult:
+            raise StorageError("Cannot read: it does not answer")
+
+        patch.setattr(engine, "open_outputs", silent)
+        with pytest.raises(StorageError):
+            resume(notes.found(), replace(tools_of(FakeWriter(table), engine), journal=notes))
+    assert {group.state for group in notes.found().groups} == {GroupState.WRITTEN}
+    record = resume(notes.found(), replace(tools_of(FakeWriter(table), engine), journal=notes))
+    assert record.outcome is RunOutcome.DONE
+    assert table.visible() == [0, 1, 2, 3]
+
+
+def test_an_abandoned_run_is_not_recorded_as_one_whose_table_is_gone() -> None:
+    hosts, found = TwoHosts(), list[JournaledRun]()
+    hosts.engines[0].after_last = lambda: found.extend(hosts.theirs.unfinished())
+    compact(hosts.plan, hosts.tools(FakeWriter(hosts.table), 0, hosts.ours))
+    with another_process(ELSEWHERE):
+        assert abandon(found[0], hosts.theirs, Late(), "given up").table_gone is None
+
+
+def test_a_group_whose_outputs_nobody_opened_is_opened_and_otherwise_never_committed() -> None:
+    class Hasty(FakeEngine):
+        """Does not look at what it wrote; asked to, it cannot."""
+
+        def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
+            for result in super().run(orders):
+                assert isinstance(result, WorkResult)
+                blind = [output.model_copy(update={"opened": None}) for output in result.outputs]
+                yield result.model_copy(update={"outputs": tuple(blind)})
+
+        def open_outputs(self, result: WorkResult) -> WorkResult:
+            return super().open_outputs(result) if result.group_id else result
+
+    table = two_partitions()
+    plan = plan_of(table)
+    engine = Hasty(table, plan)
+    record = compact(plan, tools_of(FakeWriter(table), engine))
+    assert [group.state for group in record.groups] == [GroupState.FAILED, GroupState.COMMITTED]
+    assert record.groups[0].reason.endswith("does not open: nobody has opened it since it was written")
+    assert len(engine.quarantine.paths) == 1
+    assert table.visible() == [0, 1, 2, 3]

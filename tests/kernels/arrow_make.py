@@ -32,6 +32,9 @@ class MemorySink:
     def abort(self) -> None:
         self.aborted = True
 
+    def take_back(self) -> None:
+        raise NotImplementedError
+
 
 class CountingSource(BytesSource):
     """Remembers what was asked of it."""

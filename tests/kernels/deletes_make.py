@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.core.plan_words import Kernel
-from neve.core.work import DeleteFile, DeleteKind, InputFile, WorkOrder, WorkResult, WriteSettings
 from neve.errors import StorageError
 from neve.kernels.deletes.position_files import write_positions
 from neve.kernels.deletes.puffin import write_vectors
 from neve.kernels.orders import run_order
 from neve.kernels.streams import BytesSource
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile, WorkOrder, WorkResult, WriteSettings
 from tests.kernels.arrow_make import CountingSource, MemorySink, parquet, schema
 
 Rows = Sequence[dict[str, Any]]
@@ -39,6 +39,9 @@ class MemoryStorage:
         assert size_bytes <= len(self.files[location])
         self.sources.append(CountingSource(self.files[location], location))
         return self.sources[-1]
+
+    def stored(self, location: str) -> BytesSource:
+        return BytesSource(self.files[location], location)
 
     def sink(self, location: str) -> MemorySink:
         storage, sink = self, MemorySink()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.errors import StorageError
-from neve.kernels import thrift
+from neve.kernels.parquet import thrift
 from neve.kernels.streams import BytesSource
 
 Struct = dict[int, Any]
@@ -192,3 +192,6 @@ class MemorySink:
 
     def abort(self) -> None:
         self.ends.append("aborted")
+
+    def take_back(self) -> None:
+        raise NotImplementedError

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.positions import PositionMap, Runs
 from neve.kernels.arrow import WriteOptions
 from neve.kernels.arrow.counting import tally
 from neve.kernels.arrow.goals import Goals
+from neve.table.positions import PositionMap, Runs
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from neve.core.metrics import from_bytes
 from neve.kernels.arrow import Counts, WriteOptions, refusal
 from neve.kernels.arrow.schema import leaves
+from neve.table.metrics import from_bytes
 from tests.kernels.arrow_make import field, given, list_of, map_of, parquet, read, run, schema, struct
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

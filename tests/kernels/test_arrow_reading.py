@@ -7,11 +7,14 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from neve.core.units import KIB, MIB
+from neve.errors import NeveError
 from neve.kernels.arrow import WriteOptions
 from neve.kernels.arrow.schema import arrow_schema
+from neve.kernels.faults import CorruptFileError
+from neve.table.units import KIB, MIB
 from tests.kernels.arrow_make import CountingSource, field, given, parquet, read, run, schema
 
 NUMBERS = schema(*[field(i, f"c{i}", "long") for i in range(1, 5)])
@@ -67,7 +70,7 @@ def test_columns_that_the_table_dropped_are_not_read() -> None:
 
 MEMORY = """
 import resource, sys
-from neve.core.units import MIB
+from neve.table.units import MIB
 from neve.kernels.arrow import ArrowInput, WriteOptions, rewrite
 from neve.kernels.streams import LocalSource
 from tests.kernels.arrow_make import MemorySink, field, schema
@@ -93,3 +96,42 @@ def test_memory_stays_near_the_budget_whatever_the_row_group(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 128, "MiB grown while rewriting 256 MB with a budget of 64 MiB"
+
+
+TEXTS = schema(field(1, "id", "long"), field(2, "text", "string"))
+
+
+def texts(**options: object) -> bytes:
+    rows = [{"id": number, "text": "abc"[number % 3] if number % 7 else None} for number in range(40)]
+    return parquet(rows, TEXTS, compression="none", **options)
+
+
+def decodes(data: bytes) -> bool:
+    """Whether pyarrow decodes the text column."""
+    try:
+        pq.ParquetFile(pa.BufferReader(data)).read(["text"])
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def test_a_column_that_stays_a_dictionary_is_refused_wherever_decoding_would_fail() -> None:
+    good = texts()
+    chunk = pq.read_metadata(pa.BufferReader(good)).row_group(0).column(1)
+    refused = 0
+    for at in range(chunk.dictionary_page_offset, chunk.dictionary_page_offset + chunk.total_compressed_size):
+        for bit in range(8):
+            data = good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1 :]
+            if not decodes(data):
+                refused += 1
+                with pytest.raises(NeveError, match=r"^Cannot "):
+                    run([given(data)], TEXTS, WriteOptions())
+    assert refused > 100
+
+
+def test_a_page_with_a_wrong_checksum_is_refused() -> None:
+    good = texts(write_page_checksum=True, use_dictionary=False)
+    at = good.index((7).to_bytes(8, "little"))
+    run([given(good)], TEXTS, WriteOptions())
+    with pytest.raises(CorruptFileError, match="CRC checksum verification failed"):
+        run([given(good[:at] + b"\x06" + good[at + 1 :])], TEXTS, WriteOptions())

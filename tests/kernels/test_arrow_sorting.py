@@ -19,17 +19,17 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from neve.core.layout import Layout, LayoutKind, SortField
-from neve.core.plan_words import Kernel
-from neve.core.units import GIB, KIB, MIB
-from neve.core.work import InputFile, WorkOrder, WriteSettings
 from neve.kernels.arrow import ArrowInput, RefusedError, WriteOptions, refusal
 from neve.kernels.arrow.merging import Rows, can_read_at_once, merge
 from neve.kernels.arrow.model import UnsortedError
 from neve.kernels.arrow.sorting import Ordering
 from neve.kernels.orders import OrderFailedError, run_order
 from neve.kernels.streams import BytesSource
-from neve.storage import Storage
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import InputFile, WorkOrder, WriteSettings
+from neve.storage.files import Storage
+from neve.table.layout import Layout, LayoutKind, SortField
+from neve.table.units import GIB, KIB, MIB
 from tests.kernels.arrow_make import field, given, list_of, parquet, read, run, schema, struct
 from tests.kernels.test_arrow_properties import PRIMITIVES, counted, plain
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neve.core.content import Fingerprint
 from neve.errors import NeveError
 from neve.kernels.arrow import RefusedError
 from neve.kernels.arrow.schema import arrow_schema
 from neve.kernels.content import UnhashableError, fingerprint, fingerprint_files
+from neve.rewrite.content import Fingerprint
 from tests.kernels import arrow_make as make
 from tests.kernels.test_arrow_properties import plain, tables
 

@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neve.errors import NeveError, StorageError
-from neve.kernels import thrift
-from neve.kernels.copying import ColumnCounts, Copied, copy_row_groups, count_chunks, read_footers, refusal
 from neve.kernels.faults import CopyRefusedError, CorruptFileError
-from neve.kernels.footer import Footer, read_footer
+from neve.kernels.parquet import thrift
+from neve.kernels.parquet.copying import ColumnCounts, Copied, copy_row_groups, count_chunks, read_footers, refusal
+from neve.kernels.parquet.footer import Footer, read_footer
+from neve.kernels.parquet.writers import writer_of
 from neve.kernels.streams import BytesSource, LocalSink, LocalSource, Source
-from neve.kernels.writers import writer_of
 from tests.kernels.parquet_make import (
     FailingSource,
     MemorySink,
@@ -592,12 +592,10 @@ def assert_never_silently_wrong(*files: bytes) -> bool:
         return False
     parts = [outcome(data) for data in files]
     whole = outcome(sink.data)
-    if any(part is None for part in parts):
-        assert whole is None
-    else:
-        assert whole is not None
-        expected = [row for part in parts if part is not None for row in part.to_pylist()]
-        assert repr(whole.to_pylist()) == repr(expected)
+    assert all(part is not None for part in parts), "a file that pyarrow cannot read was copied"
+    assert whole is not None
+    expected = [row for part in parts if part is not None for row in part.to_pylist()]
+    assert repr(whole.to_pylist()) == repr(expected)
     return True
 
 

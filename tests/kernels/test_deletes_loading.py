@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.plan_words import Kernel
-from neve.core.units import MIB
-from neve.core.work import WriteSettings
 from neve.errors import StorageError
 from neve.kernels.arrow.schema import ROW_ID
 from neve.kernels.deletes.cache import DeleteCache
 from neve.kernels.deletes.loading import DeleteLoader
 from neve.kernels.faults import CorruptFileError
 from neve.kernels.orders import OrderFailedError
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import WriteSettings
+from neve.table.units import MIB
 from tests.kernels.arrow_make import field
 from tests.kernels.deletes_make import Case
 

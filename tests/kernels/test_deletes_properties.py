@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neve.core.work import WorkResult
+from neve.rewrite.work_order import WorkResult
 from tests.kernels.arrow_make import field, struct
 from tests.kernels.deletes_make import Case, comparable
 

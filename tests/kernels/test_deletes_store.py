@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neve.core.live import DataFile
-from neve.core.positions import Longs
 from neve.errors import BadRequestError
 from neve.kernels.deletes.position_files import write_positions
 from neve.kernels.deletes.store import StoredDeletes
+from neve.rewrite.live_files import DataFile
+from neve.table.positions import Longs
 from tests.kernels.deletes_make import MemoryStorage
 
 HOMES: dict[str, DataFile] = {

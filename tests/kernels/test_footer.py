@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import NeveError
-from neve.kernels import thrift
-from neve.kernels.chunks import parse_carefully, parse_quickly
 from neve.kernels.faults import CorruptFileError
-from neve.kernels.footer import Footer, read_footer
+from neve.kernels.parquet import thrift
+from neve.kernels.parquet.chunks import parse_carefully, parse_quickly
+from neve.kernels.parquet.footer import Footer, read_footer
 from neve.kernels.streams import BytesSource
 from tests.kernels.parquet_make import (
     RecordingSource,
@@ -106,7 +106,8 @@ def test_the_quick_way_leaves_alone_what_only_looks_common() -> None:
     leaf, at = footer.schema.leaves[0], footer.groups[0].chunks[0].meta_start - 3
     assert parse_quickly(footer.raw, at, leaf) is not None
     assert parse_quickly(raw, at, leaf) is None
-    assert parse_carefully(raw, at, leaf)[0].nulls == -1
+    with pytest.raises(ValueError, match="field 10 of ColumnMetaData is of kind 12, not 6"):
+        parse_carefully(raw, at, leaf)
 
 
 def test_a_known_schema_is_recognised_and_another_is_not() -> None:
@@ -151,7 +152,10 @@ BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "long footer": (lambda data: data[:-8] + b"\xff\xff\xff\x7fPAR1", r"its footer claims 2147483647 bytes, the file has \d+"),
     "footer of zeros": (lambda data: with_footer(data, b"\0"), "its footer makes no sense, it lacks field 1"),
     "footer of ones": (lambda data: with_footer(data, b"\xff" * 40), "its footer makes no sense, .*"),
-    "endless nesting": (lambda data: with_footer(data, b"\xac" * 9999), "its footer makes no sense, .*recursion.*"),
+    "endless nesting": (
+        lambda data: with_footer(data, b"\xac" * 9999),
+        "its footer makes no sense, it is nested more than 64 deep",
+    ),
 }
 
 
@@ -173,10 +177,10 @@ LIES: dict[str, tuple[Callable[[Struct], object], str]] = {
     "rows of a group": (lambda f: (put(f, 3, 99), put(group(f), 3, 99)), "column id has 100 values in 99 rows"),
     "values": (lambda f: put(meta(f), 5, 7), "column id has 7 values in 100 rows"),
     "chunk beyond the file": (lambda f: put(meta(f, 2), 7, 10**9), r"a row group spans bytes 4 to \d+, the data 4 to \d+"),
-    "negative size": (lambda f: put(meta(f), 7, -5), r"column id has a page at \d+, outside its chunk"),
+    "negative size": (lambda f: put(meta(f), 7, -5), "field 7 of the metadata of column id is -5"),
     "data page": (lambda f: put(meta(f), 9, 10**12), r"column id has a page at \d+, outside its chunk"),
     "dictionary page": (lambda f: put(meta(f), 11, 10**12), "column id has a page at 1000000000000, outside its chunk"),
-    "negative dictionary": (lambda f: put(meta(f), 11, -9), "column id has a page at -9, outside its chunk"),
+    "negative dictionary": (lambda f: put(meta(f), 11, -9), "field 11 of the metadata of column id is -9"),
     "page before the file": (lambda f: (meta(f).pop(11), put(meta(f), 9, 2)), "a row group spans bytes 2 to .*"),
     "column index": (lambda f: put(chunk(f), 6, 10**9), r"column id refers to \d+ bytes at 1000000000"),
     "empty offset index": (lambda f: put(chunk(f), 5, 0, thrift.I32), r"column id refers to 0 bytes at \d+"),

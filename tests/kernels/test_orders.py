@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from neve.core.plan_words import Kernel
-from neve.core.work import InputFile, WorkOrder, WorkResult, WriteSettings
 from neve.errors import BadRequestError, StorageError
 from neve.kernels.orders import OrderFailedError, run_order
 from neve.kernels.streams import Sink
-from neve.storage import Storage
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import InputFile, WorkOrder, WorkResult, WriteSettings
+from neve.storage.files import Storage
 from tests.kernels.arrow_make import field, schema
 from tests.kernels.parquet_make import make_file, sample_table
 
@@ -65,24 +65,19 @@ EXPECTED = sorted(tuple(row.values()) for table in two_files() for row in table.
 
 
 class BreakingStorage(Storage):
-    """Fails when the sink has taken so many bytes, or when told to delete."""
+    """Fails when the sink has taken so many bytes, or when told to take back what it wrote."""
 
     def __init__(self, *, sink_bytes: int | None = None, deletes: bool = True) -> None:
         super().__init__({})
         self.sink_bytes, self.deletes = sink_bytes, deletes
 
     def sink(self, location: str) -> Sink:
-        return _BreakingSink(super().sink(location), self.sink_bytes)
-
-    def delete(self, location: str) -> None:
-        if not self.deletes:
-            raise StorageError(f"Cannot delete {location}: 503")
-        super().delete(location)
+        return _BreakingSink(super().sink(location), self.sink_bytes, deletes=self.deletes)
 
 
 class _BreakingSink:
-    def __init__(self, sink: Sink, limit: int | None) -> None:
-        self._sink, self._limit, self._taken = sink, limit, 0
+    def __init__(self, sink: Sink, limit: int | None, *, deletes: bool) -> None:
+        self._sink, self._limit, self._taken, self._deletes = sink, limit, 0, deletes
 
     def write(self, data: bytes | memoryview) -> None:
         self._taken += len(data)
@@ -95,6 +90,11 @@ class _BreakingSink:
 
     def abort(self) -> None:
         self._sink.abort()
+
+    def take_back(self) -> None:
+        if not self._deletes:
+            raise StorageError("Cannot delete the output: 503")
+        self._sink.take_back()
 
 
 @pytest.mark.parametrize("kernel", [Kernel.COPY, Kernel.ARROW])
@@ -148,8 +148,8 @@ def test_an_order_for_spark_is_refused_in_a_process_without_it(tmp_path: Path) -
 
 
 def test_an_order_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    order = make_order(tmp_path, two_files(), format_version=4)
-    with pytest.raises(BadRequestError, match="Cannot run order o: its format version 4 is newer than 3"):
+    order = make_order(tmp_path, two_files(), format_version=5)
+    with pytest.raises(BadRequestError, match="Cannot run order o: its format version 5 is newer than 4"):
         run_order(order, Storage({}))
 
 
@@ -203,9 +203,9 @@ def test_a_twin_that_fails_does_not_touch_the_files_of_the_other(tmp_path: Path)
 
 SCRIPT = """
 import sys
-from neve.core.work import WorkOrder
+from neve.rewrite.work_order import WorkOrder
 from neve.kernels.orders import run_order
-from neve.storage import Storage
+from neve.storage.files import Storage
 result = run_order(WorkOrder.model_validate_json(sys.stdin.read()), Storage({}))
 heavy = {"pyspark", "py4j", "pyiceberg", "sqlalchemy", "fastapi"} & {name.partition(".")[0] for name in sys.modules}
 assert not heavy, heavy

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neve.errors import NeveError
-from neve.kernels.copying import ColumnCounts, Copied, copy_row_groups, read_footers, refusal
 from neve.kernels.faults import CopyRefusedError, CorruptFileError
-from neve.kernels.footer import read_footer
-from neve.kernels.splicing import Lineage
+from neve.kernels.parquet.copying import ColumnCounts, Copied, copy_row_groups, read_footers, refusal
+from neve.kernels.parquet.footer import read_footer
+from neve.kernels.parquet.splicing import Lineage
 from neve.kernels.streams import BytesSource, Source
 from tests.kernels.parquet_make import (
     MemorySink,

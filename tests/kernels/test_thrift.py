@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.kernels import thrift
+from neve.kernels.parquet import thrift
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from neve.core.auto_tags import Tag
-from neve.core.live import Ancestor
-from neve.core.manifest_plan import Entries, ManifestPlan, WrittenManifests
-from neve.core.model import Manifest, Ref, RefKind, Sketch, Snapshot, StatisticsFile, TableState
-from neve.core.quarantine import Doomed
-from neve.core.table_statistics import THETA
 from neve.errors import CommitConflictError, CommitUnknownError
-from neve.maintenance.means import Means
+from neve.maintenance.manifests import Entries, ManifestPlan, WrittenManifests
+from neve.maintenance.quarantine import Doomed
+from neve.maintenance.statistics import THETA
+from neve.maintenance.tags import Tag
+from neve.operations.means import Means
+from neve.rewrite.live_files import Ancestor
+from neve.table.state import Manifest, Ref, RefKind, Sketch, Snapshot, StatisticsFile, TableState
 from tests.core.tables import make_table
 
 KIB = 1024
@@ -145,6 +145,12 @@ class FakeTable:
     def refresh(self) -> None:
         """Always new."""
 
+    def uuid(self) -> str | None:
+        return None
+
+    def follow(self) -> str | None:
+        return None
+
     def head(self, branch: str = "main") -> int | None:  # noqa: ARG002
         return self.versions[-1].snapshot.snapshot_id if self.versions else None
 
@@ -165,11 +171,15 @@ class FakeTable:
             self.properties_[key] = value
         return True
 
-    def ancestry(self, snapshot_id: int, until: int | None) -> list[Ancestor]:
+    def ancestry(self, snapshot_id: int, until: int | None, *, most: int | None = None) -> list[Ancestor]:
         found = [version.snapshot for version in self.versions if (until or 0) < version.snapshot.snapshot_id <= snapshot_id]
         return [
-            Ancestor(s.snapshot_id, s.parent_id, s.operation, dict(s.summary), removed_deletes=dict) for s in reversed(found)
+            Ancestor(s.snapshot_id, s.parent_id, s.operation, dict(s.summary), s.timestamp_ms, removed_deletes=dict)
+            for s in [*reversed(found)][:most]
         ]
+
+    def snapshots_with(self, key: str, value: str) -> list[int]:
+        return [v.snapshot.snapshot_id for v in self.versions if dict(v.snapshot.summary).get(key) == value]
 
     def roll_back(self, snapshot_id: int, to: int, branch: str = "main") -> bool:  # noqa: ARG002
         if self.head() != snapshot_id:

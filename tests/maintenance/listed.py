@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from neve.core.quarantine import Doomed, Fate, Quarantined
+from neve.maintenance.quarantine import Doomed, Fate, Quarantined
 
 
 @dataclass

@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neve.core.model import TableName
-from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantineRecord
-from neve.maintenance.moving import QuarantineRequest, QuarantineTools
-from neve.maintenance.quarantine import purge, restore, settle
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantineRecord
+from neve.maintenance.removal import Unreachable, require, require_trash
+from neve.operations.quarantine import purge, restore, settle
+from neve.operations.quarantine_moves import QuarantineRequest, QuarantineTools
 from neve.state import StateStore
+from neve.table.state import TableName
 from tests.flow.fakes import FakeTable, FakeWriter
 
 LOCATION = "s3://lake/db/t"
 TABLE = TableName(catalog="lake", namespace=("db",), name="t")
 HOUR, DAY = 3_600_000, 86_400_000
+
+
+def proof(*paths: str) -> Unreachable:
+    """A proof for these locations, from a table that needs nothing."""
+    return Unreachable.judged(paths, lambda _: (), lambda: ("u", "metadata"))
 
 
 class KilledError(BaseException):
@@ -50,7 +56,22 @@ class FakeFiles:
         self._fuse.burn()
         return [len(self.contents[path]) if path in self.contents else None for path in paths]
 
-    def move(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
+        require(proof, (source for source, _ in moves))
+        return self._moved(moves)
+
+    def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        require_trash(source for source, _ in moves)
+        return self._moved(moves)
+
+    def copy_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        require_trash(source for source, _ in moves)
+        before = dict(self.contents)
+        failures = self._moved(moves)
+        self.contents |= {source: before[source] for source, _ in moves}
+        return failures
+
+    def _moved(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
         return {source: why for source, target in moves if (why := self._move(source, target))}
 
     def _move(self, source: str, target: str) -> str | None:
@@ -66,7 +87,8 @@ class FakeFiles:
         self._fuse.burn()
         return None
 
-    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+    def delete(self, paths: Sequence[str], proof: Unreachable) -> dict[str, str]:
+        require(proof, paths)
         self.deleted += [list(paths)] if paths else []
         for path in paths:
             self._fuse.burn()
@@ -97,7 +119,7 @@ class FusedStore:
     def quarantined(self, table_uuid: str, **words: Any) -> Iterator[Quarantined]:
         return self._store.quarantined(table_uuid, **words)
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
+    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
         self._fuse.burn()
         self._store.settle_doomed(table_uuid, changes, now_ms)
         self._fuse.burn()
@@ -139,11 +161,14 @@ class World:
     fuse: Fuse = field(default_factory=Fuse)
     reach: FakeReach = field(default_factory=FakeReach)
     clock: MovedClock = field(default_factory=MovedClock)
-    table: FakeTable = field(default_factory=FakeTable)
+    table: FakeTable = field(init=False)
     slept: list[float] = field(default_factory=list)
+    copies: dict[str, str] = field(default_factory=dict)
+    """The tables with the same uuid that files were recorded for, by path."""
 
     def __post_init__(self) -> None:
         self.files = FakeFiles(self.fuse)
+        self.table = FakeTable(uuid=self.uuid)
 
     @property
     def tools(self) -> QuarantineTools:
@@ -155,6 +180,7 @@ class World:
             clock=self.clock,
             sleep=self._sleep,
             leases=self.store,
+            recorded_for=lambda file: self.copies.get(file.path),
         )
 
     def _sleep(self, seconds: float) -> None:

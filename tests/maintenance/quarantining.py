@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from neve.core.quarantine import Doomed, Fate, Quarantined
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined
 
 
 class ListedQuarantine:
@@ -36,10 +36,11 @@ class ListedQuarantine:
             if wanted and (changed_before_ms is None or row.changed_ms < changed_before_ms):
                 yield row
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:  # noqa: ARG002
-        for path, fate, trash in changes:
-            update = {"fate": fate, "trash_path": trash, "changed_ms": now_ms}
-            self.rows[path] = self.rows[path].model_copy(update=update)
+    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:  # noqa: ARG002
+        for path, fate, trash, size in changes:
+            row = self.rows[path]
+            update = {"fate": fate, "trash_path": trash, "changed_ms": now_ms, "size_bytes": size or row.size_bytes}
+            self.rows[path] = row.model_copy(update=update)
 
     @property
     def recorded(self) -> set[str]:

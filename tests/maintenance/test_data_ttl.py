@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.live import DataFile, LiveFile, describe_metrics
-from neve.core.marker import PROPERTY, Marker
-from neve.core.metrics import ColumnMetrics, to_bytes
-from neve.core.model import TableName
-from neve.core.record import RunOutcome
-from neve.core.ttl import Limits, TtlCounts, TtlRecord, TtlRule
-from neve.errors import CommitConflictError, LeaseHeldError, VerificationError
-from neve.flow.commit import COMMIT_ID
-from neve.flow.tools import Tools
-from neve.maintenance.data_ttl import TtlRequest, expire_rows
+from neve.commit.marker import PROPERTY, Marker
+from neve.commit.protocol import COMMIT_ID
+from neve.commit.tools import Tools
+from neve.errors import BadRequestError, CommitConflictError, LeaseHeldError, StorageError, VerificationError
+from neve.maintenance.ttl import Tally, TtlCounts, TtlLimits, TtlRecord, TtlRule, TtlTarget
+from neve.operations.ttl import TtlRequest, expire_rows
+from neve.rewrite.live_files import DataFile, LiveFile, describe_metrics
+from neve.rewrite.record import RunOutcome
+from neve.table.metrics import ColumnMetrics, to_bytes
+from neve.table.state import TableName
 from tests.flow.fakes import Answer, Data, FakeTable, FakeWriter, Still
 from tests.flow.test_commit import SPECS
 
@@ -36,29 +36,42 @@ class FakeRows:
     table: FakeTable
     writer: FakeWriter
     takes_along: int = 0
+    uuid: str = "uuid"
+    targets: list[TtlTarget] = field(default_factory=list)
 
-    def candidates(self, snapshot_id: int, rule: TtlRule, limits: Limits) -> list[LiveFile]:  # noqa: ARG002
+    def candidates(self, snapshot_id: int, rule: TtlRule, limits: TtlLimits) -> list[LiveFile]:  # noqa: ARG002
         rows = {path: self.table.contents[path] for path in self.table.history[snapshot_id].data}
         chosen = [file for file in self.writer.scan(snapshot_id) if min(rows[file.path]) < limits.high]
         return [LiveFile(file.data_file | _bounds(sorted(rows[file.path]))) for file in chosen]
 
-    def counts(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: Limits) -> Mapping[str, int]:  # noqa: ARG002
-        version = self.table.history[snapshot_id]
-        past = {path: [row for row in self.table.contents[path] if row < limits.high] for path in paths if path in version.data}
-        return {path: len(rows) for path, rows in past.items() if rows}
+    def tallies(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: TtlLimits) -> Mapping[str, Tally]:  # noqa: ARG002
+        version, found = self.table.history[snapshot_id], {}
+        for path in paths:
+            gone = {row for delete in version.deletes_of(version.data[path]) for row in delete.rows}
+            rows = self.table.contents[path] - gone
+            found[path] = Tally(sum(row < limits.high for row in rows), sum(row >= limits.high for row in rows))
+        return {path: tally for path, tally in found.items() if sum(tally)}
 
-    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], branch: str) -> None:  # noqa: ARG002
+    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:
+        self._confirm(target)
         self._send([file["file-path"] for file in files], [], summary)
 
-    def delete(self, rule: TtlRule, limits: Limits, summary: Mapping[str, str], branch: str) -> None:  # noqa: ARG002
+    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:  # noqa: ARG002
+        self._confirm(target)
         mixed = [path for path in self.table.now.data if min(self.table.contents[path]) < limits.high]
         added = []
         for path in mixed:
-            kept = sorted(row for row in self.table.contents[path] if row >= limits.high)[self.takes_along :]
+            gone = {row for delete in self.table.now.deletes_of(self.table.now.data[path]) for row in delete.rows}
+            kept = sorted(row for row in self.table.contents[path] - gone if row >= limits.high)[self.takes_along :]
             new = f"{path}-kept"
             self.table.contents[new] = frozenset(kept)
             added += [Data(new, "p", 1)] if kept else []
         self._send(mixed, added, summary)
+
+    def _confirm(self, target: TtlTarget) -> None:
+        self.targets.append(target)
+        if target.table_uuid != self.uuid:
+            raise VerificationError(f"Cannot delete rows by {target.column}: the table was replaced by another one")
 
     def _send(self, gone: list[str], added: list[Data], summary: Mapping[str, str]) -> None:
         self.writer.sent.append({"gone": gone})
@@ -92,18 +105,25 @@ class Scene:
     request: dict[str, Any] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     takes_along: int = 0
+    uuid: str = "uuid"
 
     def __post_init__(self) -> None:
         self.table = FakeTable()
         for rows in self.rows:
             self.table.append(*rows)
 
-    def run(self, *answers: Answer, before: Sequence[Callable[[], Any]] = (), **request: Any) -> TtlRecord:
+    def run(
+        self,
+        *answers: Answer,
+        before: Sequence[Callable[[], Any]] = (),
+        request_again: Callable[[], TtlRequest] | None = None,
+        **request: Any,
+    ) -> TtlRecord:
         self.writer = FakeWriter(self.table, *answers, before_rewrite=before)
         tools = Tools(writer=self.writer, engine=None, specs=SPECS, clock=Still(), sleep=self.wait)  # type: ignore[arg-type]
         asked = TtlRequest(NAME, "uuid", RULE, LIMIT * 86_400_000, max_files=100)
-        past = FakeRows(self.table, self.writer, self.takes_along)
-        return expire_rows(replace(asked, **{**self.request, **request}), tools, past)
+        self.past = FakeRows(self.table, self.writer, self.takes_along, self.uuid)
+        return expire_rows(replace(asked, **{**self.request, **request}), tools, self.past, request_again=request_again)
 
     def wait(self, seconds: float) -> None:
         """Requests that are in flight arrive meanwhile."""
@@ -112,6 +132,29 @@ class Scene:
 
 
 COUNTS = TtlCounts(files_dropped=1, rows_dropped=3, bytes_dropped=1000, files_touched=1, rows_deleted=1)
+
+
+def test_a_cutoff_that_counts_from_an_older_head_is_counted_again_under_the_lease() -> None:
+    """The last write was rolled back while Spark was starting: by the one before, nothing is past its time."""
+    scene = Scene()
+    before = scene.table.head
+    scene.table.append(900)
+    written = scene.table.head
+    scene.table.roll_back(before)
+    earlier = TtlRequest(NAME, "uuid", RULE, 0, max_files=100, requested_at=before)
+    record = scene.run(requested_at=written, request_again=lambda: earlier)
+    assert (record.outcome, record.cutoff_ms) == (RunOutcome.NOTHING_TO_DO, 0)
+    assert (scene.table.head, scene.table.properties) == (before, {})
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_limit_whose_start_became_unknown_before_the_lease_removes_nothing(moved: bool) -> None:
+    scene = Scene()
+    head = scene.table.head
+    unknown = TtlRequest(NAME, "uuid", RULE, None, max_files=100, requested_at=head, unknown="the last write is unknown")
+    record = scene.run(requested_at=7 if moved else head, request_again=lambda: unknown)
+    assert record.outcome is (RunOutcome.NOTHING_TO_DO if moved else RunOutcome.DONE)
+    assert (scene.table.head == head) is moved
 
 
 def test_a_preview_tells_and_changes_nothing() -> None:
@@ -182,6 +225,7 @@ def test_files_that_would_have_to_be_opened_are_left_where_there_are_too_many_or
     scene = Scene(rows=((4, 150), (5, 150)))
     too_many = scene.run(max_files=1)
     assert (too_many.outcome, too_many.counts) == (RunOutcome.NOTHING_TO_DO, TtlCounts(files_left=2))
+    assert [(rule.knob, rule.measured, rule.threshold) for rule in too_many.not_due] == [("max-files", 2, 1)]
     assert too_many.reason == "one run opens 1 file at most (max-files)"
     whole = scene.run(rule=RULE.model_copy(update={"by": "file"}))
     assert (whole.counts, whole.reason) == (TtlCounts(files_left=2), "files that may hold younger rows stay whole (ttl-by)")
@@ -197,13 +241,83 @@ def test_on_the_snapshot_of_a_preview_other_counts_are_refused() -> None:
     assert scene.run(previewed=(head, COUNTS)).counts.rows_dropped == 4
 
 
+def test_files_that_were_dropped_before_spark_refused_the_delete_are_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object) -> None:
+        raise BadRequestError("Cannot delete rows: the table takes no deletes")
+
+    monkeypatch.setattr(FakeRows, "delete", refusing)
+    record = Scene().run()
+    assert (record.outcome, record.counts.rows_dropped, len(record.snapshots)) == (RunOutcome.PARTLY_DONE, 3, 1)
+    assert record.reason == "Cannot delete rows: the table takes no deletes"
+    with pytest.raises(BadRequestError, match="takes no deletes"):
+        Scene(rows=((50, 150),)).run()  # nothing was committed: a refusal
+
+
 def test_a_delete_that_took_other_rows_along_is_taken_back() -> None:
     scene = Scene(takes_along=1)
     record = scene.run()
     assert record.outcome is RunOutcome.PARTLY_DONE
-    assert str(record.reason).endswith("was taken back, for 2 rows left the table and 1 of them were past their time")
+    assert str(record.reason).endswith("was rolled back: 2 rows left the table and 1 of them were past their time")
     assert scene.table.visible() == [50, 150, 200, 201]
     assert len(record.snapshots) == 1
+
+
+def test_a_row_that_two_deletes_name_is_counted_once() -> None:
+    """As two writers under snapshot isolation leave it: the summary of the delete would count it twice."""
+    scene = Scene(rows=((50, 60, 150, 151),))
+    (path,) = scene.table.now.data
+    scene.table.delete_positions(path, 60, 150)
+    scene.table.delete_positions(path, 60, 150)
+    record = scene.run()
+    assert (record.outcome, record.reason, record.counts.rows_deleted) == (RunOutcome.DONE, None, 1)
+    assert scene.table.visible() == [151]
+
+
+def test_young_rows_that_leave_with_files_that_have_deletes_are_seen_too() -> None:
+    scene = Scene(rows=((50, 60, 150, 151),), takes_along=1)
+    (path,) = scene.table.now.data
+    scene.table.delete_positions(path, 60)
+    record = scene.run()
+    assert str(record.reason).endswith("was rolled back: 2 rows left the table and 1 of them were past their time")
+    assert scene.table.visible() == [50, 150, 151]
+
+
+def test_a_delete_whose_rows_cannot_be_counted_afterwards_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, real = Scene(), FakeRows.tallies
+
+    def failing(self: FakeRows, snapshot_id: int, *args: Any) -> Mapping[str, Tally]:
+        if any(path.endswith("-kept") for path in self.table.history[snapshot_id].data):
+            raise StorageError("Cannot count rows past their time: 503")
+        return real(self, snapshot_id, *args)
+
+    monkeypatch.setattr(FakeRows, "tallies", failing)
+    record = scene.run()
+    assert (record.outcome, len(record.snapshots)) == (RunOutcome.PARTLY_DONE, 1)
+    assert str(record.reason).endswith("rolled back: its rows could not be counted: Cannot count rows past their time: 503")
+    assert scene.table.visible() == [50, 150, 200, 201]
+
+
+def test_every_destructive_statement_names_the_table_s_uuid_branch_and_field_id() -> None:
+    scene = Scene()
+    scene.run()
+    assert scene.past.targets == [TtlTarget("uuid", "main", 1, "day", "date")] * 2
+
+
+def test_a_table_that_is_not_the_planned_one_loses_nothing() -> None:
+    scene = Scene(uuid="another")
+    record = scene.run()
+    assert (record.outcome, record.snapshots, scene.waits) == (RunOutcome.FAILED, (), [])
+    assert record.reason == "Cannot delete rows by day: the table was replaced by another one"
+    assert scene.table.visible() == [1, 2, 3, 50, 150, 200, 201]
+
+
+def test_where_the_cutoff_is_unknown_nothing_is_looked_for_and_everything_is_kept() -> None:
+    scene = Scene()
+    record = scene.run(cutoff_ms=None, unknown="the last write to branch main is unknown: others cut the history")
+    assert (record.outcome, record.counts, record.cutoff_ms) == (RunOutcome.NOTHING_TO_DO, TtlCounts(), None)
+    assert [(rule.knob, rule.until) for rule in record.not_due] == [("ttl-since", "the last write is known")]
+    assert record.reason == "every row is kept: the last write to branch main is unknown: others cut the history"
+    assert scene.table.visible() == [1, 2, 3, 50, 150, 200, 201]
 
 
 @pytest.mark.parametrize("landed", [False, True])

@@ -8,21 +8,23 @@ from typing import Any
 
 import pytest
 
-from neve.core.expiry import ExpiryRecord
-from neve.core.marker import PROPERTY, Marker
-from neve.core.model import Ref, RefKind, Snapshot, TableName
-from neve.core.quarantine import Doomed, Fate
-from neve.core.record import RunOutcome
-from neve.core.retention import History, Keep, Rules
+from neve.commit.marker import PROPERTY, Marker
 from neve.errors import (
     BadRequestError,
     CatalogUnreachableError,
     CommitIncidentError,
     CommitUnknownError,
     LeaseHeldError,
+    RunTakenOverError,
     StorageError,
 )
-from neve.maintenance.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.maintenance.expiry import ExpiryRecord
+from neve.maintenance.last_write import LAST_WRITES
+from neve.maintenance.quarantine import Doomed, Fate
+from neve.maintenance.retention import Keep, Rules, SnapshotHistory
+from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.rewrite.record import RunOutcome
+from neve.table.state import RUN_ID, Ref, RefKind, Snapshot, TableName
 from tests.flow.fakes import FakeTable, FakeWriter
 from tests.maintenance.quarantining import ListedQuarantine
 
@@ -49,6 +51,11 @@ def snapshot(number: int) -> Snapshot:
     )
 
 
+def lost(path: str) -> Doomed:
+    """A file of 100 bytes, or one whose size nobody knows."""
+    return Doomed(path=path, reason="lost", size_bytes=100 if path.startswith("own") else None)
+
+
 @dataclass
 class Table:
     """Each snapshot needs a file of its own and one that it shares with the next (implements both ports)."""
@@ -70,19 +77,19 @@ class Table:
     used_again: set[str] = field(default_factory=set)
     commits: int = 0
 
-    def history(self) -> History:
+    def history(self) -> SnapshotHistory:
         if self.answers and isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]
         location = f"v{self.version}"
         self.versions[location] = self.files()
         head = self.refs["main"].snapshot_id if "main" in self.refs else None
-        return History(location, dict(self.properties), tuple(self.snapshots.values()), tuple(self.refs.values()), head)
+        return SnapshotHistory(location, dict(self.properties), tuple(self.snapshots.values()), tuple(self.refs.values()), head)
 
     def files(self) -> set[str]:
         return {path for number in self.snapshots for path in (f"own-{number}", f"shared-{number}", f"shared-{number + 1}")}
 
     def expire(
-        self, history: History, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
+        self, history: SnapshotHistory, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
     ) -> bool:
         if self.strikes:
             self.strikes.pop(0)()
@@ -103,11 +110,11 @@ class Table:
     def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
         if metadata_location not in self.versions:
             raise CatalogUnreachableError(f"Cannot read {metadata_location}: it is gone")
-        return (Doomed(path=path, reason="lost") for path in sorted(self.versions[metadata_location] - self.files()))
+        return map(lost, sorted(self.versions[metadata_location] - self.files()))
 
     def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
         left = Table(snapshots={number: found for number, found in self.snapshots.items() if number not in snapshots})
-        return (Doomed(path=path, reason="lost") for path in sorted(self.files() - left.files()))
+        return map(lost, sorted(self.files() - left.files()))
 
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
         return (path for path in paths if path in self.files() | self.used_again)
@@ -128,7 +135,13 @@ class Bench:
     begun: list[tuple[str, str]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
-    def expire(self, rules: Rules = RULES, tools: Mapping[str, Any] | None = None, **asked: Any) -> ExpiryRecord:
+    def expire(
+        self,
+        rules: Rules = RULES,
+        tools: Mapping[str, Any] | None = None,
+        assert_held: Callable[[], None] | None = None,
+        **asked: Any,
+    ) -> ExpiryRecord:
         name = TableName(catalog="c", namespace=("db",), name="t")
         made = ExpiryTools(
             writer=self.writer,
@@ -139,7 +152,7 @@ class Bench:
             quarantine=self.quarantine,
             begun=lambda run_id, location: self.begun.append((run_id, location)),
         )
-        return expire(ExpiryRequest(name, "u", rules, **asked), replace(made, **(tools or {})))
+        return expire(ExpiryRequest(name, "u", rules, **asked), replace(made, **(tools or {})), assert_held)
 
 
 @pytest.fixture
@@ -159,10 +172,21 @@ def test_what_goes_is_written_down_and_what_any_ref_shares_is_not(bench: Bench) 
     assert PROPERTY not in bench.writer.properties()
 
 
+def test_what_can_be_reclaimed_is_counted_in_a_dry_run_and_in_the_run(bench: Bench) -> None:
+    told, record = bench.expire(dry_run=True), bench.expire()
+    for found in (told, record):
+        assert (found.files, found.size_bytes, found.files_without_size) == ({"lost": 5}, 300, 2)
+    sizes = {path: row.size_bytes for path, row in bench.quarantine.rows.items()}
+    assert sizes == {"own-6": 100, "own-8": 100, "own-9": 100, "shared-6": None, "shared-9": None}
+
+
 def test_a_second_run_has_nothing_to_do_and_begins_nothing(bench: Bench) -> None:
     bench.expire()
     record = bench.expire()
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "every snapshot is kept")
+    assert [str(rule) for rule in record.not_due] == [
+        "snapshots kept: 1 by head, 1 by tag, due once commits are added, or what keeps them ends"
+    ]
     assert len(bench.begun) == 1
 
 
@@ -177,8 +201,9 @@ def test_metadata_alone_leaves_files_unnamed(bench: Bench) -> None:
     assert (record.expired, record.metadata_only, bench.quarantine.rows) == ((6, 8, 9), "as was asked for", {})
 
 
-def test_a_table_without_garbage_collection_is_left_its_files(bench: Bench) -> None:
-    bench.table.properties["gc.enabled"] = "FALSE"
+@pytest.mark.parametrize("value", ["FALSE", "no"])
+def test_a_table_without_garbage_collection_is_left_its_files(bench: Bench, value: str) -> None:
+    bench.table.properties["gc.enabled"] = value
     record = bench.expire()
     assert (record.outcome, record.expired, bench.quarantine.rows) == (RunOutcome.DONE, (6, 8, 9), {})
 
@@ -195,7 +220,7 @@ def test_a_table_that_changes_each_time_is_left_as_it_is(bench: Bench) -> None:
     bench.table.strikes = [lambda i=i: bench.table.tag(f"late{i}", 8) for i in range(9)]  # type: ignore[misc]
     record = bench.expire()
     assert (record.outcome, record.expired) == (RunOutcome.FAILED, ())
-    assert record.reason == "others changed the table at the same moment, each time"
+    assert record.reason == "another writer changed the table at the same moment"
     assert (bench.table.commits, bench.quarantine.rows) == (5, {})
 
 
@@ -318,6 +343,16 @@ def test_a_table_that_another_run_holds_is_left_alone(bench: Bench) -> None:
     assert bench.table.commits == 0
 
 
+def test_an_expiry_under_the_lease_of_a_caller_takes_none_and_asks_whether_that_is_held(bench: Bench) -> None:
+    marker = Marker(run_id="compaction", owner="here:1", until_ms=NOW + DAY).text
+    bench.writer.table.properties[PROPERTY] = marker
+    asked: list[str] = []
+    record = bench.expire(assert_held=lambda: asked.append(bench.writer.table.properties[PROPERTY]))
+    assert (record.outcome, record.expired) == (RunOutcome.DONE, (6, 8, 9))
+    assert asked == [marker, marker]  # before the commit, and before files are recorded
+    assert bench.writer.table.properties[PROPERTY] == marker
+
+
 def test_a_run_that_lost_its_lease_commits_nothing_more(bench: Bench) -> None:
     other = Marker(run_id="other", owner="elsewhere:1", until_ms=NOW + DAY)
 
@@ -326,6 +361,33 @@ def test_a_run_that_lost_its_lease_commits_nothing_more(bench: Bench) -> None:
         bench.writer.table.properties[PROPERTY] = other.text
 
     bench.table.strikes = [take_over]
-    with pytest.raises(LeaseHeldError, match=r"Cannot expire snapshots of c\.db\.t: run other .* has taken the table over"):
+    with pytest.raises(RunTakenOverError, match=r"over c\.db\.t: run other \(elsewhere:1\) has taken the table over$"):
         bench.expire()
     assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([6, 7, 8, 9, 10], {})
+
+
+def _head_is_ours(table: Table) -> None:
+    """The newest write is snapshot 9; what came after it is a compaction of ours."""
+    table.snapshots[10] = table.snapshots[10].model_copy(update={"operation": "replace", "summary": {RUN_ID: "r"}})
+
+
+def test_the_last_write_is_written_into_the_table_by_the_commit_that_removes_its_snapshot(bench: Bench) -> None:
+    _head_is_ours(bench.table)
+    written = bench.table.snapshots[9].timestamp_ms
+    assert bench.expire().expired == (6, 8, 9)
+    assert bench.table.properties == {LAST_WRITES: f'{{"10": {written}}}'}
+    assert bench.table.commits == 1
+    assert bench.expire().outcome is RunOutcome.NOTHING_TO_DO
+
+
+def test_a_last_write_of_which_no_answer_came_is_there_if_the_snapshots_are_gone(bench: Bench) -> None:
+    _head_is_ours(bench.table)
+    bench.table.answers = ["unsent", "lost"]
+    assert bench.expire().expired == (6, 8, 9)
+    assert list(bench.table.properties) == [LAST_WRITES]
+
+
+def test_a_dry_run_writes_no_last_write(bench: Bench) -> None:
+    _head_is_ours(bench.table)
+    bench.expire(dry_run=True)
+    assert bench.table.properties == {}

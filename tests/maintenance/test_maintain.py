@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from neve.core.maintain import Judgement, MaintainRecord, Step, StepOutcome
-from neve.core.model import TableName
-from neve.core.record import RunOutcome
-from neve.errors import CatalogUnreachableError, InDoubtError, LeaseHeldError, NeveError, StorageError
-from neve.maintenance.maintain import Ended, MaintainRequest, MaintainTools, Stage, maintain
+from neve.errors import CatalogUnreachableError, CommitIncidentError, InDoubtError, LeaseHeldError, NeveError, StorageError
+from neve.health.not_due import NotDue
+from neve.maintenance.steps import Judgement, MaintainRecord, Step, StepOutcome
+from neve.operations.maintain import Ended, MaintainRequest, MaintainTools, Stage, maintain
+from neve.rewrite.record import RunOutcome
+from neve.table.state import TableName
 
 TABLE = TableName(catalog="local", namespace=("db",), name="events")
 DONE = Ended(RunOutcome.DONE, "it is done", "run1", 2.0)
@@ -88,12 +89,45 @@ def test_nothing_is_begun_and_nobody_looks_where_nothing_is_due(upkeep: Upkeep) 
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "no step is due")
     assert (upkeep.begun, record.health_before, record.health_after) == ([], None, None)
     assert {step.why for step in record.steps} == {"all is well"}
+    assert record.not_due == ()
+
+
+def test_where_nothing_is_due_the_record_says_which_step_is_due_next(upkeep: Upkeep) -> None:
+    later, soon = (NotDue(rule="r", what="age", knob="k", due_ms=at) for at in (20, 10))
+    never = NotDue(rule="r", what="deletes", until="rows are deleted")
+    upkeep.judges |= {
+        Step.PRUNE: lambda: Judgement.unmet(never),
+        Step.ORPHANS: lambda: Judgement.unmet(later, never),
+        Step.PURGE: lambda: Judgement.unmet(soon),
+    }
+    record = upkeep.run()
+    assert [(rule.rule, rule.due_ms) for rule in record.not_due] == [("purge", 10), ("orphans", 20), ("deletes prune", None)]
+    steps = {step.step: step for step in record.steps}
+    assert (steps[Step.ORPHANS].not_due, steps[Step.ORPHANS].why) == (
+        (later, never),
+        "age, due at 1970-01-01 00:00:01 UTC",
+    )
 
 
 def test_a_step_judges_what_those_before_it_have_left(upkeep: Upkeep) -> None:
     upkeep.due(Step.COMPACT)
     upkeep.judges[Step.MANIFESTS] = lambda: Judgement(due=Step.COMPACT not in upkeep.calls, why="by then")
     assert outcomes(upkeep.run()) == {Step.COMPACT: StepOutcome.DONE}
+
+
+def test_a_dry_run_says_which_steps_are_checked_again_after_a_compaction(upkeep: Upkeep) -> None:
+    for step in (Step.EXPIRE, Step.COMPACT, Step.PRUNE, Step.ORPHANS):
+        upkeep.due(step)
+    told = {step.step: step.why for step in upkeep.run(dry_run=True).steps}
+    assert told[Step.EXPIRE] == told[Step.COMPACT] == told[Step.ORPHANS] == "it hurts"
+    assert told[Step.PRUNE] == "it hurts; checked again after compact"
+    assert told[Step.MANIFESTS] == "all is well; checked again after compact"
+
+
+def test_a_real_run_does_not_say_that_steps_are_checked_again(upkeep: Upkeep) -> None:
+    upkeep.due(Step.COMPACT)
+    told = {step.step: step.why for step in upkeep.run().steps}
+    assert told[Step.PRUNE] == told[Step.MANIFESTS] == "all is well"
 
 
 def test_a_dry_run_tells_and_does_nothing(upkeep: Upkeep) -> None:
@@ -119,7 +153,10 @@ def test_a_step_that_fails_is_told_and_the_others_are_done(upkeep: Upkeep) -> No
     assert record.outcome is RunOutcome.PARTLY_DONE
 
 
-@pytest.mark.parametrize("error", [LeaseHeldError("Cannot: held"), CatalogUnreachableError("Cannot: silent")])
+@pytest.mark.parametrize(
+    "error",
+    [LeaseHeldError("Cannot: held"), CatalogUnreachableError("Cannot: silent"), CommitIncidentError("Cannot: roll back first")],
+)
 def test_after_a_failure_that_all_would_share_no_step_is_tried(upkeep: Upkeep, error: NeveError) -> None:
     upkeep.due(Step.EXPIRE, error)
     upkeep.due(Step.PURGE)
@@ -168,3 +205,53 @@ def test_a_step_that_looked_and_found_nothing_is_no_change(upkeep: Upkeep) -> No
     record = upkeep.run()
     assert outcomes(record) == {Step.TTL: StepOutcome.NOTHING}
     assert (record.outcome, record.health_after) == (RunOutcome.NOTHING_TO_DO, 40)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), MemoryError(), RecursionError("too deep")])
+def test_an_exception_that_nobody_expected_in_one_step_does_not_stop_the_others(upkeep: Upkeep, error: Exception) -> None:
+    upkeep.due(Step.EXPIRE)
+
+    def carry_out() -> Ended:
+        raise error
+
+    upkeep.due(Step.COMPACT)
+    upkeep.ends[Step.COMPACT] = carry_out
+    upkeep.due(Step.MANIFESTS)
+    record = upkeep.run()
+    assert record.outcome is RunOutcome.PARTLY_DONE
+    assert outcomes(record) == {
+        Step.EXPIRE: StepOutcome.DONE,
+        Step.COMPACT: StepOutcome.FAILED,
+        Step.MANIFESTS: StepOutcome.DONE,
+    }
+    failed = next(step for step in record.steps if step.step is Step.COMPACT)
+    assert failed.told is not None
+    assert failed.told.startswith(type(error).__name__)
+    assert failed.traceback is not None
+    assert "carry_out" in failed.traceback
+
+
+def test_a_step_that_cannot_even_be_judged_does_not_stop_the_others(upkeep: Upkeep) -> None:
+    def judge() -> Judgement:
+        raise OverflowError("date value out of range")
+
+    upkeep.judges[Step.COMPACT] = judge
+    upkeep.due(Step.MANIFESTS)
+    record = upkeep.run()
+    assert outcomes(record) == {Step.COMPACT: StepOutcome.FAILED, Step.MANIFESTS: StepOutcome.DONE}
+    failed = next(step for step in record.steps if step.step is Step.COMPACT)
+    assert failed.told == "OverflowError: date value out of range"
+    assert failed.traceback is not None
+
+
+def test_after_a_compaction_that_raised_its_files_are_not_taken_for_orphans(upkeep: Upkeep) -> None:
+    def carry_out() -> Ended:
+        raise ZeroDivisionError
+
+    upkeep.due(Step.COMPACT)
+    upkeep.ends[Step.COMPACT] = carry_out
+    upkeep.due(Step.ORPHANS)
+    assert outcomes(upkeep.run()) == {
+        Step.COMPACT: StepOutcome.FAILED,
+        Step.ORPHANS: StepOutcome.NOT_TRIED,
+    }

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from neve.core.model import TableName
-from neve.core.prevention import Change, Proposal
-from neve.core.record import RunOutcome
 from neve.errors import CommitConflictError
-from neve.maintenance.prevention import Prevention
+from neve.maintenance.prevention import PropertyChange, PropertyProposal
+from neve.operations.prevent import Prevention
+from neve.rewrite.record import RunOutcome
+from neve.table.state import TableName
 from tests.flow.fakes import Still
 
 NAME = TableName(catalog="local", namespace=("db",), name="t")
@@ -35,8 +35,8 @@ class FakeProperties:
         return Prevention(NAME, "uuid", dict(self.properties), Still())
 
 
-def proposed(**values: tuple[str | None, str]) -> Proposal:
-    return Proposal(changes=tuple(Change(key=k, before=b, value=v, reason="r") for k, (b, v) in values.items()))
+def proposed(**values: tuple[str | None, str]) -> PropertyProposal:
+    return PropertyProposal(changes=tuple(PropertyChange(key=k, before=b, value=v, reason="r") for k, (b, v) in values.items()))
 
 
 WANTED = proposed(a=(None, "1"), b=("old", "2"))
@@ -57,6 +57,7 @@ def test_all_is_set_in_one_commit_and_taken_back_in_one() -> None:
         "nothing was set that could be taken back",
         2,
     )
+    assert [rule.until for rule in again.not_due] == ["`neve prevent TABLE --apply` has set something"]
 
 
 def test_what_others_changed_since_stays_theirs() -> None:
@@ -78,6 +79,6 @@ def test_properties_that_change_under_the_hand_are_not_overwritten() -> None:
 
 def test_nothing_is_committed_where_nothing_is_proposed_or_it_is_only_told() -> None:
     table = FakeProperties()
-    assert table.prevention().apply(Proposal(), table).outcome is RunOutcome.NOTHING_TO_DO  # type: ignore[arg-type]
+    assert table.prevention().apply(PropertyProposal(), table).outcome is RunOutcome.NOTHING_TO_DO  # type: ignore[arg-type]
     told = table.prevention().tell(WANTED)
     assert (told.outcome, told.dry_run, told.proposal, table.commits) == (RunOutcome.DONE, True, WANTED, 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from neve.core.quarantine import Fate
+from neve.maintenance.quarantine import Fate
 from neve.state import StateStore
-from neve.storage_moves import StoredFiles
+from neve.storage.moves import StoredFiles
 from tests.maintenance.quarantine_fakes import DAY, World
 
 CHILD = """
@@ -64,7 +64,7 @@ def purge(world: World) -> None:
         ("settle", "settle_doomed", 1),
         ("settle", "move", 1),
         ("settle", "settle_doomed", 3),
-        ("restore", "move", 1),
+        ("restore", "put_back", 1),
         ("restore", "settle_doomed", 2),
         ("purge", "settle_doomed", 1),
     ],

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from neve.core.marker import PROPERTY, Marker
-from neve.core.model import TableName
-from neve.core.orphans import Judged, Neighbour, OrphanRecord, Rules, Verdict
-from neve.core.quarantine import Doomed
-from neve.core.record import RunOutcome
-from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
-from neve.maintenance import remove_orphans as module
-from neve.maintenance.remove_orphans import OrphanRequest, OrphanTools, remove_orphans
+from neve.commit.marker import PROPERTY, Marker
+from neve.errors import BadRequestError, InDoubtError, LeaseHeldError, MissingFileError
+from neve.maintenance.file_index import Trust
+from neve.maintenance.orphans import Judged, Neighbour, OrphanRecord, OrphanRules, Verdict
+from neve.maintenance.quarantine import Doomed, Fate
+from neve.operations import remove_orphans as module
+from neve.operations.remove_orphans import OrphanRequest, OrphanTools, remove_orphans
+from neve.rewrite.record import RunOutcome
+from neve.table.state import TableName
 from tests.flow.fakes import FakeTable, FakeWriter
 from tests.maintenance.listed import Listed
 
@@ -37,18 +38,20 @@ class Stage:
     files: Sequence[Doomed] = FILES
     metadata: Mapping[str, str] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
+    needed: Sequence[tuple[str, str]] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
     quarantine: Listed = field(default_factory=Listed)
     table: FakeTable = field(default_factory=FakeTable)
     dies_at: int = -1
     steps: list[str] = field(default_factory=list)
-    rules: Rules | None = None
+    rules: OrphanRules | None = None
 
     def step(self, name: str) -> None:
         self.steps.append(name)
         if len(self.steps) - 1 == self.dies_at:
             raise KilledError(name)
 
-    def list_files(self, root: str, rules: Rules, inventory: str | None = None) -> None:  # noqa: ARG002
+    def list_files(self, root: str, rules: OrphanRules, inventory: str | None = None) -> None:  # noqa: ARG002
         self.step("list")
         self.rules = rules
 
@@ -64,6 +67,18 @@ class Stage:
         held = {Verdict.ORPHAN: 3, Verdict.HELD: 2}
         self.files = self.files[:3]
         return self.judged.model_copy(update={"files": held, "holders": tuple(metadata_files)})
+
+    def drop(self, metadata_files: Iterable[str]) -> Judged:
+        self.step("drop")
+        dropped = tuple(Doomed(path=path, reason="metadata of a dropped table", size_bytes=1) for path in metadata_files)
+        self.files = (*dropped, *self.files)
+        return self.judged.model_copy(update={"files": {**self.judged.files, Verdict.DROPPED: len(dropped)}})
+
+    def share(self, paths: Iterable[str]) -> Judged:
+        self.step("share")
+        shared = set(paths)
+        self.files = [file for file in self.files if file.path not in shared]
+        return self.judged.model_copy(update={"files": {Verdict.ORPHAN: len(self.files), Verdict.SHARED: len(shared)}})
 
     def orphans(self) -> Iterator[Doomed]:
         yield from self.files
@@ -94,6 +109,8 @@ class Stage:
             writer=writer,
             search=self,
             neighbours=lambda: self.neighbours,
+            needed=lambda _: self.needed,
+            real=lambda directory: self.links.get(directory, directory),
             unfinished=lambda: (),
             clock=self,
             begin=lambda _: self.step("begin"),
@@ -105,7 +122,7 @@ class Stage:
 def test_the_table_is_loaded_anew_between_the_listing_and_the_comparison() -> None:
     stage = Stage()
     record = stage.run()
-    assert stage.steps == ["list", "refresh", "judge", "begin", "record"]
+    assert stage.steps == ["list", "refresh", "judge", "refresh", "begin", "record"]
     assert (record.outcome, record.taken, record.listed, record.orphans) == (RunOutcome.DONE, 5, 14, 5)
     assert stage.rules is not None
     assert stage.rules.cutoff_ms == NOW - 3 * 86400 * 1000
@@ -144,18 +161,21 @@ def test_a_kill_anywhere_leaves_what_the_next_run_finishes(dies_at: int, monkeyp
         ({"neighbours": [Neighbour(name="c.db.u", places=("/wh",))]}, r"c\.db\.u has files in /wh$"),
         (
             {"neighbours": [Neighbour(name="c.db.u", trouble="denied")]},
-            r"nobody knows where c\.db\.u has its files \(denied\)$",
+            r"it is not known where c\.db\.u has its files \(denied\)$",
         ),
         (
             {
                 "judged": Judged(files={}, strange=("/wh/t/metadata/1",)),
                 "metadata": {"/wh/t/metadata/1": "u"},
             },
-            r"another table \(u\)$",
+            r"another table is there \(u: 1 metadata file, the newest is /wh/t/metadata/1\)$",
         ),
         ({"judged": Judged(files={}, conflicts=(("/a", "hdfs://a"),))}, r"/a is listed and the table names hdfs://a: they may"),
         ({"judged": Judged(files={}, other_formats=("/wh/t/_delta_log/0",))}, r"_delta_log/0 belongs to a table of another"),
-        ({"judged": Judged(files={Verdict.MISSING: 2, Verdict.IN_USE: 1})}, r"lacks 2 of 3 files that the table needs there$"),
+        (
+            {"judged": Judged(files={Verdict.MISSING: 2, Verdict.IN_USE: 1})},
+            r"lacks 2 of 3 files that the table needs there$",
+        ),
     ],
 )
 def test_any_doubt_ends_it_with_nothing_recorded(changes: Any, message: str) -> None:
@@ -186,15 +206,81 @@ def test_what_versions_need_that_are_not_in_the_history_is_held_unless_somebody_
     assert warning.startswith("2 files kept for 2 versions of the table not in its history, such as /m: of a second catalog, ")
 
 
+OLD = "0a12d441-03fe-4693-9a96-a0705ddf69c1"
+LEFT = {"/wh/t/metadata/1-a": OLD.upper(), "/wh/t/metadata/2-a": OLD}
+
+
+def left_behind(**changes: Any) -> Stage:
+    """A table that was created where another one was dropped, whose files are still there."""
+    judged = Judged(files={Verdict.ORPHAN: 5, Verdict.STRANGE: 2}, strange=tuple(LEFT))
+    return Stage(**{"judged": judged, "metadata": LEFT, **changes})
+
+
+def test_leftovers_of_a_dropped_table_are_listed_with_the_command_that_resolves_them() -> None:
+    third = {"/wh/t/metadata/9-b": "u"}
+    stage = left_behind(judged=Judged(files={}, strange=(*LEFT, *third)), metadata=LEFT | third)
+    for is_alone in (False, True):
+        with pytest.raises(InDoubtError) as caught:
+            stage.run(is_alone=is_alone)
+        assert str(caught.value) == (
+            "Cannot tell orphans in /wh/t: metadata of 2 other tables is there "
+            f"({OLD}: 2 metadata files, the newest is /wh/t/metadata/2-a; u: 1 metadata file, the newest is /wh/t/metadata/9-b)"
+        )
+        command = f"neve orphans c.db.t --dropped-table {OLD} --dropped-table u"
+        assert f"`{command} --dry-run`" in (caught.value.hint or "")
+        assert f"`{command}`" in (caught.value.hint or "")
+    assert stage.quarantine.files == {}
+
+
+def test_a_dropped_table_that_somebody_vouches_for_goes_to_the_quarantine_metadata_first() -> None:
+    stage = left_behind()
+    record = stage.run(dropped=frozenset({OLD}), limit=3)
+    assert list(stage.quarantine.files) == [*LEFT, FILES[0].path]
+    assert (record.taken, record.limited, record.orphans, record.verdicts[Verdict.DROPPED]) == (3, True, 7, 2)
+
+
+def test_leftovers_that_wait_in_the_quarantine_are_no_doubt_any_more() -> None:
+    stage = left_behind()
+    stage.run(dropped=frozenset({OLD}), limit=3)
+    record = left_behind(quarantine=stage.quarantine).run()
+    assert (record.taken, record.orphans) == (4, 7)
+    assert left_behind(quarantine=stage.quarantine).run().reason == "all 7 orphans wait in the quarantine already"
+
+
+def test_restored_leftovers_are_doubt_again() -> None:
+    stage = left_behind()
+    stage.run(dropped=frozenset({OLD}))
+    for path, file in stage.quarantine.files.items():
+        stage.quarantine.files[path] = file.model_copy(update={"fate": Fate.RESTORED})
+    with pytest.raises(InDoubtError, match="metadata of another table"):
+        left_behind(quarantine=stage.quarantine).run()
+
+
+def test_nobody_can_vouch_that_a_table_of_a_configured_catalog_was_dropped() -> None:
+    alive = Neighbour(name="d.db.u", places=("/elsewhere",), uuid=OLD.upper())
+    stage = left_behind(neighbours=[alive])
+    with pytest.raises(InDoubtError, match=rf"^Cannot treat table {OLD} as dropped: it is d\.db\.u$"):
+        stage.run(dropped=frozenset({OLD}))
+    assert stage.quarantine.files == {}
+
+
+def test_the_own_versions_of_a_table_are_held_beside_leftovers_of_another() -> None:
+    judged = Judged(files={Verdict.ORPHAN: 5}, strange=("/m", *LEFT))
+    stage = left_behind(judged=judged, metadata={"/m": UUID, **LEFT})
+    record = stage.run(dropped=frozenset({OLD}))
+    assert stage.steps[-5:] == ["drop", "hold", "refresh", "begin", "record"]
+    assert record.warnings[0].startswith("2 files kept for 1 version of the table not in its history, such as /m: ")
+
+
 def test_nothing_is_held_where_there_is_nothing_to_take() -> None:
     stage = Stage(judged=Judged(files={Verdict.STRANGE: 1}, strange=("/m",)), files=(), metadata={"/m": UUID})
     assert (stage.run().taken, "hold" in stage.steps) == (0, False)
 
 
-@pytest.mark.parametrize("value", ["false", "FALSE"])
+@pytest.mark.parametrize("value", ["false", "FALSE", "no", "0", "true ", ""])
 def test_a_table_without_garbage_collection_is_refused(value: str) -> None:
     stage = Stage(table=FakeTable(properties={"gc.enabled": value}))
-    with pytest.raises(BadRequestError, match=r"^Cannot look for orphans of c\.db\.t: its property gc\.enabled is false$"):
+    with pytest.raises(BadRequestError, match=rf"^Cannot look for orphans of c\.db\.t: its property gc\.enabled is {value}$"):
         stage.run()
     assert stage.steps == []
 
@@ -212,4 +298,97 @@ def test_orphans_that_wait_already_are_not_counted_towards_the_limit() -> None:
     assert [stage.run(limit=2).taken for _ in range(4)] == [2, 2, 1, 0]
     record = stage.run()
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "all 5 orphans wait in the quarantine already")
+    assert [rule.until for rule in record.not_due] == ["`neve quarantine settle TABLE` has moved them"]
     assert Stage(judged=Judged(files={}), files=()).run().reason == "every file is accounted for"
+
+
+def test_files_that_are_too_young_say_when_they_are_judged() -> None:
+    young = Stage(judged=Judged(files={Verdict.FRESH: 3}), files=()).run()
+    [rule] = young.not_due
+    assert (rule.what, rule.knob) == ("3 files younger than 3 days, which were not judged", "orphan-age")
+    assert rule.due_ms == young.started_ms + 3 * 86_400_000
+    [rule] = Stage(judged=Judged(files={}), files=()).run().not_due
+    assert rule.until == "a file without a snapshot is 3 days old"
+
+
+def test_files_that_another_table_needs_are_kept_and_named() -> None:
+    stage = Stage(needed=[(FILES[0].path, "c.db.u"), (FILES[1].path, "d.v")])
+    record = stage.run()
+    assert stage.steps == ["list", "refresh", "judge", "share", "refresh", "begin", "record"]
+    assert list(stage.quarantine.files) == [file.path for file in FILES[2:]]
+    assert record.warnings == ("2 files kept: needed by c.db.u and 1 other table",)
+
+
+def test_other_tables_are_asked_after_the_listing() -> None:
+    stage = Stage()
+    stage.neighbours = Asked(stage)
+    stage.run()
+    assert stage.steps[:3] == ["list", "neighbours", "refresh"]
+
+
+class Asked(Sequence[Neighbour]):
+    """Nobody, and the moment in which somebody asked."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        self._stage.step("neighbours")
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, _: Any) -> Any:
+        raise IndexError
+
+
+def test_doubt_about_the_table_itself_comes_after_its_own_error() -> None:
+    class Unreadable(Stage):
+        def judge(self) -> Judged:
+            raise MissingFileError("Cannot read m.avro: it is not there")
+
+    itself = Neighbour(name="c.db.t", places=("/wh/t",), trouble="no manifest")
+    with pytest.raises(MissingFileError):
+        Unreadable(neighbours=[itself]).run()
+    stage = Stage(neighbours=[itself])
+    with pytest.raises(InDoubtError, match=r"not known where c\.db\.t has its files \(no manifest\)$"):
+        stage.run()
+    assert stage.quarantine.files == {}
+    assert Stage(neighbours=[itself]).run(is_alone=True).taken == 5
+
+
+def test_the_table_itself_under_another_name_is_no_neighbour_and_the_files_that_it_needs_stay() -> None:
+    twice = Neighbour(name="d.db.t", places=("/wh/t",), uuid=UUID.upper())
+    stage = Stage(neighbours=[twice], needed=[(FILES[0].path, "d.db.t")])
+    assert stage.run().taken == 4
+    assert FILES[0].path not in {file.path for file in stage.quarantine.files.values()}
+    other = twice.model_copy(update={"uuid": "0a12d441-03fe-4693-9a96-a0705ddf69c1"})
+    with pytest.raises(InDoubtError, match=r"d\.db\.t has files in /wh/t$"):
+        Stage(neighbours=[other]).run(is_alone=True)
+    unreadable = twice.model_copy(update={"trouble": "denied"})
+    with pytest.raises(InDoubtError, match=r"not known where d\.db\.t has its files"):
+        Stage(neighbours=[unreadable]).run()
+
+
+def test_the_table_itself_is_no_neighbour_and_one_behind_a_link_is() -> None:
+    assert Stage(neighbours=[Neighbour(name="c.db.t", places=("/wh/t",))]).run().taken == 5
+    linked = Neighbour(name="c.db.u", places=("/elsewhere/u",))
+    with pytest.raises(InDoubtError, match=r"c\.db\.u has files in /elsewhere/u$"):
+        Stage(neighbours=[linked], links={"/elsewhere/u": "/wh/t/data"}).run()
+
+
+@pytest.mark.parametrize("trust", [Trust(ignored=("c.db",)), Trust(exclusive_prefixes=("file:///wh",))])
+def test_settings_may_vouch_for_a_table_that_cannot_be_read(trust: Trust) -> None:
+    unknown = Neighbour(name="c.db.u", trouble="denied")
+    assert Stage(neighbours=[unknown]).run(trust=trust).taken == 5
+    with pytest.raises(InDoubtError) as caught:
+        Stage(neighbours=[unknown]).run(trust=Trust(ignored=("c.db.other",), exclusive_prefixes=("/wh/t/data",)))
+    assert "orphans.ignore-tables=c.db.u" in (caught.value.hint or "")
+    assert "orphans.exclusive-prefixes=/wh/t" in (caught.value.hint or "")
+
+
+def test_a_file_that_a_link_leads_to_is_not_taken_from_an_inventory() -> None:
+    stage = Stage(links={"/wh/t/data": "/disk/u/data"})
+    assert stage.run().taken == 0
+    assert Stage(links={"/wh/t": "/disk/t", "/wh/t/data": "/disk/t/data"}).run().taken == 5

@@ -6,12 +6,11 @@ from itertools import product
 
 import pytest
 
-from neve.core.manifest_plan import ORDER
-from neve.core.policy import Policy
-from neve.core.record import RunOutcome
 from neve.errors import CommitIncidentError, LeaseHeldError, VerificationError
-from neve.flow.lease import owner
-from neve.maintenance.rewrite_manifests import ManifestsRequest, foretell, rewrite_manifests
+from neve.maintenance.manifests import ORDER
+from neve.operations.rewrite_manifests import ManifestsRequest, foretell, rewrite_manifests
+from neve.policy.model import Policy
+from neve.rewrite.record import RunOutcome
 from tests.maintenance.fakes import Answer, FakeTable
 
 REQUEST = ManifestsRequest(Policy.model_validate({"manifest-min-count": 3}))
@@ -40,6 +39,7 @@ def test_the_snapshot_says_who_made_it_and_in_which_order() -> None:
     summary = table.versions[-1].snapshot.summary
     assert (summary["neve.run-id"], summary[ORDER]) == (record.run_id, "day")
     assert [doomed.path for doomed in table.doomed] == ["list0"]
+    assert record.set_aside == 1
     assert "neve.lease" not in table.properties_
 
 
@@ -77,6 +77,7 @@ def test_a_commit_that_is_refused_for_good_leaves_the_table_and_records_the_file
     assert (record.outcome, record.reason) == (RunOutcome.FAILED, "Cannot commit the rewrite: refused")
     assert len(table.versions) == 5
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0"}
+    assert record.set_aside == 2
 
 
 def test_files_of_a_commit_that_may_still_land_are_not_recorded() -> None:
@@ -159,7 +160,7 @@ def test_a_commit_that_cannot_be_taken_back_is_an_incident(monkeypatch: pytest.M
     table.format_version, table.retries = 3, True
     table.before_commit = [table.append]
     monkeypatch.setattr(table, "roll_back", lambda *_: False, raising=False)
-    with pytest.raises(CommitIncidentError, match="Cannot stand by snapshot 7"):
+    with pytest.raises(CommitIncidentError, match="Cannot confirm snapshot 7"):
         run(table)
 
 
@@ -174,11 +175,10 @@ def test_manifests_that_do_not_hold_the_same_are_recorded_and_never_committed() 
 
 
 def test_a_table_that_another_run_holds_is_left_alone() -> None:
-    from neve.core.marker import PROPERTY, Marker
+    from neve.commit.marker import PROPERTY, Marker
 
     table = make()
     table.properties_[PROPERTY] = Marker(run_id="other", owner="elsewhere:1", until_ms=table.clock.now + 10**9).text
-    assert owner() != "elsewhere:1"
     with pytest.raises(LeaseHeldError, match=r"Cannot take c\.db\.t: run other"):
         run(table)
     assert table.on_disk == set()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
-from neve.core.auto_tags import Period
-from neve.core.model import Ref, RefKind, StatisticsFile
-from neve.core.policy import Policy
-from neve.core.record import RunOutcome
-from neve.maintenance import auto_tags, statistics
-from neve.maintenance.auto_tags import keep_tags
-from neve.maintenance.statistics import keep_statistics
+from neve.operations import statistics
+from neve.operations import tags as auto_tags
+from neve.operations.statistics import keep_statistics
+from neve.operations.tags import keep_tags
+from neve.policy.auto_tags import Period
+from neve.policy.model import Policy
+from neve.rewrite.record import RunOutcome
+from neve.table.state import Ref, RefKind, StatisticsFile
 from tests.maintenance.fakes import Answer, FakeTable
 
 DAY = 86_400_000
@@ -57,7 +59,9 @@ def test_a_table_that_never_rests_is_given_up(table: FakeTable) -> None:
     table.answers = [Answer.REFUSED] * auto_tags.ATTEMPTS
     record = keep_tags(table.means(), table, KEEP, prefix="neve")
     assert (record.outcome, record.created, record.dropped) == (RunOutcome.FAILED, (), ())
-    assert record.reason == "others changed the table 20 times meanwhile, or the catalog does not answer"
+    assert record.reason == (
+        "no attempt to change the tags succeeded; the last one: another writer changed the table at the same moment"
+    )
     assert set(table.refs) == {FIRST}
 
 
@@ -95,3 +99,20 @@ def test_statistics_that_may_have_been_published_are_not_recorded(table: FakeTab
     table.answers = [Answer.SILENT] * statistics.ATTEMPTS
     record = keep_statistics(table.means(), table, Policy())
     assert (record.outcome, table.doomed) == (RunOutcome.FAILED, [])
+
+
+def test_statistics_of_another_column_that_has_the_name_now_are_not_published(
+    table: FakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = table._write_statistics
+
+    def by_name(*args: Any, **words: Any) -> tuple[StatisticsFile, ...]:
+        sketched, *others = real(*args, **words)
+        strange = tuple(sketch.model_copy(update={"field_ids": (99,)}) for sketch in sketched.sketches)
+        return (sketched.model_copy(update={"sketches": strange}), *others)
+
+    monkeypatch.setattr(table, "_write_statistics", by_name)
+    record = keep_statistics(table.means(), table, Policy(), columns=["city"])
+    assert record.outcome is RunOutcome.FAILED
+    assert record.reason == "columns were renamed since snapshot 2: nothing was counted for city"
+    assert (table.statistics, {doomed.path for doomed in table.doomed}) == ([], {"stats0", "by-stats0"})

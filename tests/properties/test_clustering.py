@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from neve.core.clustering import NO_RUN, Choice, choose
-from neve.core.layout import LayoutKind
-from neve.core.overlap import Boxes, row_shares
+from neve.health.clustering import NO_RUN, ClusteringChoice, choose
+from neve.health.overlap import Boxes, row_shares
+from neve.table.layout import LayoutKind
 from tests.core.test_bounds import long_ranges
 
 Points = npt.NDArray[Any]
@@ -57,7 +57,7 @@ class Table:
         self.runs += [NO_RUN] * len(files)
         self.written += sum(map(len, files))
 
-    def choice(self) -> Choice:
+    def choice(self) -> ClusteringChoice:
         ranges = long_ranges(np.array([file.min(axis=0) for file in self.files]), np.array([f.max(axis=0) for f in self.files]))
         [found] = choose(
             ranges,

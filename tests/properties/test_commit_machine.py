@@ -13,10 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from neve.core.plan import Plan
+from neve.commit.batch import BatchOutcome
+from neve.commit.late_deletes import WrittenGroup
+from neve.commit.rewrite_files import Committer
 from neve.errors import CommitIncidentError
-from neve.flow.commit import Committer, Outcome
-from neve.flow.late import WrittenGroup
+from neve.rewrite.plan import Plan
 from tests.flow.fakes import Answer, FakeDeletes, FakeTable, FakeWriter, Still, plan_of, write_groups
 
 PARTITIONS = ("a", "b")
@@ -46,6 +47,8 @@ class CommitRaces(RuleBasedStateMachine):
         super().__init__()
         self.table = FakeTable()
         self.rows: set[int] = set()
+        self.truths: dict[int | None, set[int]] = {}
+        """The rows after each snapshot of others. Ours change none, so they have those of the snapshot that they are on."""
         self.next_row = 0
         self.pending: tuple[Plan, dict[str, Any], list[WrittenGroup]] | None = None
         self.discarded: set[str] = set()
@@ -86,12 +89,14 @@ class CommitRaces(RuleBasedStateMachine):
                 "rewrite position deletes": lambda: self.table.rewrite_position_deletes(chosen),
             }
         actions.get(name, lambda: None)()
+        self.truths[self.table.head] = set(self.rows)
 
     def _append(self, partition: str) -> None:
         new = range(self.next_row, self.next_row + 3)
         self.next_row += 3
         self.table.append(*new, partition=partition)
         self.rows |= set(new)
+        self.truths[self.table.head] = set(self.rows)
 
     def _delete_position(self, path: str, choice: int, operation: str = "delete") -> None:
         rows = sorted(self.table.contents[path])
@@ -125,7 +130,13 @@ class CommitRaces(RuleBasedStateMachine):
         parent = self.table.now.parent_id
         if parent in self.table.history:
             self.table.roll_back(parent)
-            self.rows = set(self.table.visible())
+            self.rows = self._truth_at(parent)
+
+    def _truth_at(self, snapshot: int | None) -> set[int]:
+        """Not what is visible there: a commit of ours that nobody has judged yet may be wrong."""
+        while snapshot not in self.truths and snapshot in self.table.history:
+            snapshot = self.table.history[snapshot].parent_id
+        return set(self.truths.get(snapshot, self.table.visible()))
 
     def _overwrite(self, path: str) -> None:
         self.rows -= self.table.contents[path]
@@ -181,6 +192,7 @@ class CommitRaces(RuleBasedStateMachine):
 
     def _start_over(self) -> None:
         self.table, self.rows, self.pending, self.discarded, self.writers = FakeTable(), set(), None, set(), []
+        self.truths = {}
         self.fill()
 
     def _later(self, several: list[tuple[str, str, int]]) -> Callable[[], None]:
@@ -190,7 +202,7 @@ class CommitRaces(RuleBasedStateMachine):
 
         return strike
 
-    def _check(self, outcome: Outcome, groups: list[WrittenGroup]) -> None:
+    def _check(self, outcome: BatchOutcome, groups: list[WrittenGroup]) -> None:
         lost = {*outcome.superseded, *outcome.replan, *outcome.dropped}
         assert not lost & set(outcome.committed)
         assert not set(outcome.in_doubt) & set(outcome.committed)

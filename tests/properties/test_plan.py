@@ -10,15 +10,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.files import DEFAULTS, SCHEMA, FileColumns, Partition
-from neve.core.model import Column, Snapshot, TableState
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.rewrite_knobs import STRATEGIES
-from neve.core.units import KIB, MIB
-from neve.flow.inspect import Memory
-from neve.flow.plan import Request, plan
+from neve.policy.model import Policy
+from neve.policy.rewrite_knobs import STRATEGIES
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.memory import Memory
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, plan
+from neve.table.files import DEFAULTS, SCHEMA, FileColumns, Partition
+from neve.table.state import Column, Snapshot, TableState
+from neve.table.units import KIB, MIB
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
 

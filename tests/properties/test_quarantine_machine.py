@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from neve.core.quarantine import Fate, QuarantineRecord, is_trash, original_path
 from neve.errors import BadRequestError
+from neve.maintenance.quarantine import Fate, QuarantineRecord, is_trash, original_path
 from neve.state import StateStore
 from tests.maintenance.quarantine_fakes import DAY, HOUR, LOCATION, KilledError, World
 

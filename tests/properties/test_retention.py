@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.core.model import MAIN, Ref, RefKind, Snapshot
-from neve.core.retention import History, Rules, retain
+from neve.maintenance.retention import Rules, SnapshotHistory, next_expiry, retain
+from neve.table.state import MAIN, Ref, RefKind, Snapshot
 
 NOW = 10_000
 AGES = st.none() | st.integers(0, NOW)
@@ -16,7 +16,7 @@ COUNTS = st.none() | st.integers(1, 5)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
+def histories(draw: st.DrawFn) -> SnapshotHistory:
     """A tree of snapshots, by a clock that may go back; every ref points at one of them."""
     snapshots = []
     for number in range(1, draw(st.integers(1, 12)) + 1):
@@ -38,7 +38,7 @@ def histories(draw: st.DrawFn) -> History:
         kind = draw(st.sampled_from(RefKind))
         limits = {"min_snapshots_to_keep": draw(COUNTS), "max_snapshot_age_ms": draw(AGES), "max_ref_age_ms": draw(AGES)}
         refs.append(Ref(name=f"ref{i}", kind=kind, snapshot_id=draw(heads), **limits))
-    return History("m", {}, tuple(snapshots), tuple(refs), head=refs[0].snapshot_id)
+    return SnapshotHistory("m", {}, tuple(snapshots), tuple(refs), head=refs[0].snapshot_id)
 
 
 RULES = st.builds(
@@ -56,7 +56,7 @@ PINNED = st.dictionaries(st.integers(1, 14), st.just("a run"), max_size=2)
 @settings(deadline=None)
 @given(histories(), RULES, PINNED, st.none() | st.sets(st.integers(1, 12)))
 def test_everything_either_goes_or_stays_and_what_is_needed_stays(
-    history: History, rules: Rules, pinned: dict[int, str], only: set[int] | None
+    history: SnapshotHistory, rules: Rules, pinned: dict[int, str], only: set[int] | None
 ) -> None:
     found = retain(history, rules, now_ms=NOW, pinned=pinned, only=only)
     gone = set(found.expired)
@@ -74,7 +74,9 @@ def test_everything_either_goes_or_stays_and_what_is_needed_stays(
 
 @settings(deadline=None)
 @given(histories(), RULES, PINNED)
-def test_what_is_young_or_among_the_newest_of_a_branch_stays(history: History, rules: Rules, pinned: dict[int, str]) -> None:
+def test_what_is_young_or_among_the_newest_of_a_branch_stays(
+    history: SnapshotHistory, rules: Rules, pinned: dict[int, str]
+) -> None:
     found = retain(history, rules, now_ms=NOW, pinned=pinned)
     by_id = {s.snapshot_id: s for s in history.snapshots}
     for ref in history.refs:
@@ -90,7 +92,7 @@ def test_what_is_young_or_among_the_newest_of_a_branch_stays(history: History, r
 
 @settings(deadline=None)
 @given(histories(), RULES)
-def test_a_streaming_writer_reaches_its_last_commit_from_the_head(history: History, rules: Rules) -> None:
+def test_a_streaming_writer_reaches_its_last_commit_from_the_head(history: SnapshotHistory, rules: Rules) -> None:
     found = retain(history, replace(rules, consumers=("job",), consumer_keep_ms=2 * NOW), now_ms=NOW)
     by_id = {s.snapshot_id: s for s in history.snapshots}
     for job in "ab":
@@ -105,7 +107,7 @@ def test_a_streaming_writer_reaches_its_last_commit_from_the_head(history: Histo
 
 @settings(deadline=None)
 @given(histories(), RULES, PINNED)
-def test_a_second_run_has_nothing_to_do(history: History, rules: Rules, pinned: dict[int, str]) -> None:
+def test_a_second_run_has_nothing_to_do(history: SnapshotHistory, rules: Rules, pinned: dict[int, str]) -> None:
     found = retain(history, replace(rules, limit=20), now_ms=NOW, pinned=pinned)
     after = replace(
         history,
@@ -118,8 +120,21 @@ def test_a_second_run_has_nothing_to_do(history: History, rules: Rules, pinned: 
 
 @settings(deadline=None)
 @given(histories(), RULES, st.integers(0, NOW))
-def test_a_longer_time_never_lets_more_go(history: History, rules: Rules, more: int) -> None:
+def test_a_longer_time_never_lets_more_go(history: SnapshotHistory, rules: Rules, more: int) -> None:
     generous = replace(rules, limit=20, keep_ms=rules.keep_ms + more)
     assert set(retain(history, generous, now_ms=NOW).expired) <= set(
         retain(history, replace(rules, limit=20), now_ms=NOW).expired
     )
+
+
+@settings(deadline=None)
+@given(histories(), RULES, PINNED)
+def test_the_next_expiry_is_when_it_is_said_to_be(history: SnapshotHistory, rules: Rules, pinned: dict[int, str]) -> None:
+    found = retain(history, rules, now_ms=NOW, pinned=pinned)
+    if found.expired or found.refs:
+        return
+    rule = next_expiry(history, rules, now_ms=NOW, pinned=pinned)
+    at = 100 * NOW if rule.due_ms is None else rule.due_ms
+    before, then = (retain(history, rules, now_ms=now, pinned=pinned) for now in (at - 1, at))
+    assert (before.expired, before.refs) == ((), ())
+    assert bool(then.expired or then.refs) == (rule.due_ms is not None)

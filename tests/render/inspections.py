@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neve.core.depth import Depth
-from neve.core.inspection import (
+from neve.health.inspection import (
     DeleteCounts,
     Finding,
     Health,
@@ -17,9 +16,10 @@ from neve.core.inspection import (
     Workload,
     WorkloadKind,
 )
-from neve.core.model import Ref, RefKind, SortOrder
-from neve.core.skipping import Clustering, ColumnClustering
-from neve.core.units import GIB, KIB, MIB
+from neve.health.skipping import Clustering, ColumnClustering
+from neve.table.depth import Depth
+from neve.table.state import Ref, RefKind, SortOrder
+from neve.table.units import GIB, KIB, MIB
 
 NOW_MS = 1_750_000_000_000
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -161,6 +161,7 @@ def make_clustering(**changes: Any) -> Clustering:
         "columns": columns,
         "run_files": 1_180,
         "run_bytes": 2 * GIB,
+        "advised": True,
     }
     return Clustering(**(values | changes))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from neve.core.plan_words import Kernel
-from neve.core.proof import Check, Proof
-from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
-from neve.core.statistics import Condition
-from neve.core.units import KIB, MIB
+from neve.health.condition import Condition
+from neve.rewrite.group import Kernel
+from neve.rewrite.proof import Check, Proof
+from neve.rewrite.record import GroupRecord, GroupState, RunOutcome, RunRecord
+from neve.table.units import KIB, MIB
 from tests.render.inspections import NOW_MS
 
 RUN_ID = "3f9c0a1b2c3d4e5f60718293a4b5c6d7"

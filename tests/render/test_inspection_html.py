@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from neve.core.inspection import Finding, Health, Inspection
+from neve.health.inspection import Finding, Health, Inspection
 from neve.render.html import inspection_html
 from tests.render.inspections import make_clustering, make_empty, make_healthy, make_inspection, make_partition, make_shallow
 
@@ -123,7 +123,7 @@ def test_clustering_has_a_bar_for_now_and_for_after_of_each_column() -> None:
     labels = [attributes["aria-label"] for tag, attributes in outline(page).tags if tag == "svg"]
     assert labels[-4:] == ["now 100%", "once clustered 31%", "now 7.0%", "once clustered 2.0%"]
     assert "Clustering by sort(&lt;b&gt;)" in page
-    assert "A run would rewrite 1,180 files (2 GB): neve cluster local.db.events --by &#39;sort(&lt;b&gt;)&#39;" in page
+    assert "A run would rewrite 1,180 files (2 GB): `neve cluster local.db.events --by &#39;sort(&lt;b&gt;)&#39;`" in page
 
 
 def test_only_the_neediest_partitions_go_on_the_page() -> None:

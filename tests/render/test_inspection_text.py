@@ -8,11 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
-from neve.core.inspection import Inspection, SizeBucket
-from neve.core.units import MIB
+from neve.health.inspection import Health, Inspection, ManifestCounts, SizeBucket
+from neve.health.not_due import NotDue
 from neve.render.phrases import ago, band, printable, share, size_range
 from neve.render.text import inspection_text
+from neve.table.units import MIB
 from tests.render.inspections import (
+    FINDINGS,
     NOW_MS,
     make_clustering,
     make_empty,
@@ -45,6 +47,28 @@ def test_the_header_tells_what_was_looked_at_and_when() -> None:
         "snapshot 4127533092817263544 · last write 3 min ago · depth files",
         "file:///data/warehouse/db/events",
     ]
+
+
+def test_a_branch_is_named_and_goes_with_commands_that_take_one() -> None:
+    found = [FINDINGS[0].model_copy(update={"operation": operation}) for operation in ("compact", "expire")]
+    page = shown(make_inspection(branch="audit", health=Health(score=50, findings=tuple(found))), width=120)
+    assert page.splitlines()[0] == "local.db.events, branch audit"
+    assert "(`neve compact local.db.events --branch audit`)" in page
+    assert "(`neve expire local.db.events`)" in page
+
+
+def test_only_the_sources_of_row_groups_that_were_used_are_named() -> None:
+    groups = make_inspection().row_groups
+    assert groups is not None
+    mixed = groups.model_copy(update={"source": "mixed", "sources": ("records", "split-offsets")})
+    assert "(from our records and split offsets)" in shown(make_inspection(row_groups=mixed), width=120)
+    three = groups.model_copy(update={"source": "mixed", "sources": ("records", "footers", "split-offsets")})
+    assert "(from our records, footers and split offsets)" in shown(make_inspection(row_groups=three), width=120)
+
+
+def test_manifests_with_next_to_no_files_are_told_as_in_the_finding() -> None:
+    few = ManifestCounts(data_manifests=11, delete_manifests=0, bytes=1000, average_files=1 / 11)
+    assert "11 of data, 1000 B, fewer than 1 file each" in shown(make_inspection(manifests=few))
 
 
 def test_the_score_has_a_bar_and_a_verdict() -> None:
@@ -117,16 +141,37 @@ def test_clustering_tells_what_a_query_reads_now_and_once_it_is_done() -> None:
         "  a query for one value of  depth  reads now               once clustered",
         "  city                         64  ████████████████  100%  ████▋             31%",
         "  place.amount                4.2  █▏                7.0%  ▎                2.0%",
-        "  → A run would rewrite 1,180 files (2 GB): neve cluster local.db.events --by",
-        "  'hilbert(city, place.amount)'",
+        "  → A run would rewrite 1,180 files (2 GB): `neve cluster local.db.events --by",
+        "  'hilbert(city, place.amount)'`",
     ]
     line = "  Clustering  by hilbert(city, place.amount); 53 files deep on average, 64 at worst"
     assert line in shown(make_inspection(clustering=make_clustering()), width=100).splitlines()
 
 
-def test_a_table_that_is_clustered_well_is_left_alone() -> None:
-    text = shown(make_inspection(clustering=make_clustering(run_files=0, run_bytes=0)))
-    assert section(text, "Clustering by hilbert(city, place.amount)")[-1] == "  → Nothing worth rewriting"
+def test_where_clustering_is_not_advised_the_text_says_why_and_names_no_command() -> None:
+    gain = NotDue(
+        rule="read-gain",
+        what="bytes that a query reads after a run, as a share of now",
+        measured=1.1,
+        threshold=0.75,
+        unit="ratio",
+        comparison="up to",
+        until="the table is larger",
+    )
+    text = shown(make_inspection(clustering=make_clustering(advised=False, not_due=(gain,))))
+    lines = section(text, "Clustering by hilbert(city, place.amount)")[3:]
+    assert " ".join(line.strip() for line in lines) == (
+        "→ Clustering is not advised. Bytes that a query reads after a run, as a share of now: 1.1, due up to 0.75, "
+        "once the table is larger"
+    )
+    assert "neve cluster" not in text
+
+
+def test_what_the_policy_leaves_alone_takes_no_points_and_an_operation_is_named_by_its_command() -> None:
+    due, left = (FINDINGS[0].model_copy(update=changes) for changes in ({"operation": "compact"}, {"severity": 0}))
+    lines = shown(make_inspection(health=Health(score=66, findings=(due, left)))).splitlines()
+    assert f"       → {due.fix} (`neve compact local.db.events`)" in lines
+    assert "    0  Small files" in lines
 
 
 def test_without_a_layout_there_is_no_word_on_clustering() -> None:

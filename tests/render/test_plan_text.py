@@ -7,15 +7,27 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from neve.core.plan import Plan, Skipped
-from neve.core.plan_words import Price
-from neve.core.policy import Policy
-from neve.core.units import MIB
-from neve.flow.plan import plan
+from neve.policy.model import Policy
 from neve.render.plan import money, plan_line, plan_text, price_line
+from neve.rewrite.group import Kernel, Price, RunKind
+from neve.rewrite.kernel_options import NotApplied
+from neve.rewrite.plan import Plan, Skipped
+from neve.rewrite.planner import Request, plan
+from neve.table.units import MIB
 from tests.core.make import make_files
 from tests.flow.test_inspect import make_state
-from tests.properties.test_plan import NOW, state_of
+from tests.properties.test_plan import NOW, bounded, state_of
+
+NOT_APPLIED = (
+    NotApplied(
+        option="compression-codec",
+        value="snappy",
+        origin="preset nimtable",
+        kernel=Kernel.COPY,
+        groups=2,
+        reason="copy keeps the codec of its input files",
+    ),
+)
 
 
 def shown(content: RenderableType, width: int = 80) -> list[str]:
@@ -49,6 +61,35 @@ def test_a_strategy_a_layout_and_the_gain_are_told_where_they_matter() -> None:
     assert sorted_only[4] == "layout sort(a asc nulls-first)"
 
 
+def clustering_plan(target: int) -> Plan:
+    """Forty files of 40 MB, each with all values of the column `a`."""
+    files = make_files([{"size_bytes": 40 * MIB, "row_groups": 1} for _ in range(40)])
+    policy = Policy.model_validate({"strategy": "dimensional", "cluster-by": "a", "target-file-size": target})
+    return plan(state_of(bounded(files, [(0, 1000)] * 40)), policy, now_ms=NOW, request=Request(kind=RunKind.CLUSTER))
+
+
+def test_a_clustering_plan_says_so_and_shows_depth_and_reads_now_and_predicted() -> None:
+    lines = shown(plan_text(clustering_plan(40 * MIB)))
+    assert lines[1] == "Cluster 40 files (1.56 GB) → 40 files in 1 group by spark"
+    at = lines.index("Clustering by sort(a asc nulls-first)")
+    assert lines[at + 1 : at + 5] == [
+        "                                   now   predicted",
+        "  files over a row's values         40         1.0",
+        "  bytes read for one value of a   100%        2.5%",
+        "",
+    ]
+
+
+def test_a_clustering_plan_that_lets_queries_skip_too_little_is_not_advised() -> None:
+    lines = shown(plan_text(clustering_plan(1600 * MIB)), width=110)
+    at = lines.index("Clustering by sort(a asc nulls-first)")
+    assert lines[at + 3 : at + 6] == [
+        "  bytes read for one value of a   100%        100%",
+        "  Not advised. Bytes that a query for one value reads after a run, as a share of what it reads now: 1, due up",
+        "  to 0.75, once the table has more files of the target size, or they overlap more",
+    ]
+
+
 def test_groups_stand_with_their_reasons_and_kernels_with_theirs() -> None:
     assert shown(plan_text(make_plan()))[5:] == [
         "2 groups, neediest first",
@@ -61,8 +102,21 @@ def test_groups_stand_with_their_reasons_and_kernels_with_theirs() -> None:
         "                  re-encoded later",
         "",
         "2 partitions left alone",
-        "  2  no trigger of any tier is reached",
+        "  2  no tier is due",
+        "",
+        "When it is due, by the closest partition",
+        "  checked                     now  due                       when",
+        "  files below 16 MB in day=3    1  from 5 (min-input-files)  with 4 more files",
     ]
+
+
+def test_options_that_a_kernel_does_not_apply_are_listed_with_origin_and_reason() -> None:
+    lines = shown(plan_text(make_plan().model_copy(update={"not_applied": NOT_APPLIED})), width=140)
+    at = lines.index("Options not applied")
+    assert lines[at + 1] == (
+        "  compression-codec snappy  copy keeps the codec of its input files (2 groups); set by preset nimtable"
+    )
+    assert "Options not applied" not in shown(plan_text(make_plan()))
 
 
 def test_a_reason_that_would_squeeze_the_names_goes_below_them() -> None:
@@ -80,12 +134,17 @@ def test_only_so_many_groups_are_shown() -> None:
 def test_an_empty_plan_says_why_in_one_line() -> None:
     lonely = plan(state_of(make_files([{"size_bytes": MIB}])), Policy(), now_ms=NOW)
     assert shown(plan_text(lonely))[1:] == [
-        "Nothing to do: no trigger of any tier is reached",
+        "Nothing to do: no tier is due",
         "snapshot 3 · target 128 MB",
+        "",
+        "When it is due",
+        "  checked            now  due                       when",
+        "  files below 16 MB    1  from 5 (min-input-files)  with 4 more files",
     ]
     empty = plan(make_state(snapshot_id=None, snapshots=(), files=make_files([])), Policy(), now_ms=NOW)
     assert plan_line(empty) == "Nothing to do: the table has no data"
-    assert shown(plan_text(empty))[-1].startswith("no snapshot yet · target ")
+    assert shown(plan_text(empty))[2].startswith("no snapshot yet · target ")
+    assert shown(plan_text(empty))[-1] == "  the table has no data            once rows are written"
 
 
 def test_rare_reasons_are_summed_up() -> None:

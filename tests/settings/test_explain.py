@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.core.policy import knobs
+from neve.policy.model import knobs
 from neve.settings.keys import leaves, settings_tree
 from tests.settings.conftest import Load
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from neve.core.policy import knobs
-from neve.core.units import MIB
 from neve.errors import SettingsError
+from neve.policy.model import knobs
+from neve.table.units import MIB
 from tests.settings.conftest import Load
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "properties.md"
@@ -49,6 +49,35 @@ def test_a_property_is_read_as_its_tool_means_it(load: Load, name: str, text: st
         assert getattr(policy, field) == value
         key = next(key for key, knob in knobs().items() if name in knob.properties)
         assert value is None or str(origins[key]) == f"table property {spelled}"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "declared", "field"),
+    [
+        ("table.expire.enabled", "table-expire.enabled", "maintain_expire"),
+        ("table-expire.enable", "table-expire.enabled", "maintain_expire"),
+        ("clean-orphan-file.enable", "clean-orphan-file.enabled", "maintain_orphans"),
+    ],
+)
+def test_other_spellings_of_amoro_s_switches_are_read_after_the_usual_one(
+    load: Load, spelled: str, declared: str, field: str
+) -> None:
+    policy, origins = load().policy({spelled: "false"})
+    assert getattr(policy, field) is False
+    assert str(origins[field.replace("_", "-")]) == f"table property {spelled}"
+    for order in ((spelled, declared), (declared, spelled)):
+        said = {name: "true" if name == declared else "false" for name in order}
+        assert getattr(load().policy(said)[0], field) is True
+
+
+@pytest.mark.parametrize("name", ["change.data.ttl", "change.data.ttl.minutes"])
+def test_a_property_without_effect_is_warned_of(load: Load, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    assert load().policy({name: "10080"})[0] == load().policy()[0]
+    [line] = caplog.messages
+    assert line == (
+        f"table property {name} has no effect: it limits the change store of Amoro's mixed tables, which an Iceberg table has "
+        "not; neve.ttl limits its rows"
+    )
 
 
 def test_our_own_property_comes_first_then_the_optimizer_s_then_the_writer_s(load: Load) -> None:

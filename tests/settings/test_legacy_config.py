@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from neve.core.units import MIB
 from neve.errors import SettingsError
+from neve.table.units import MIB
 from tests.settings.conftest import Load
 
 COMMENTED = """{

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.units import MIB
 from neve.errors import SettingsError
 from neve.settings import shipped_profiles
 from neve.settings.environment import variable_name
+from neve.table.units import MIB
 from tests.settings.conftest import Load
 
 FILE = """

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from neve.core.policy import Policy
-from neve.core.presets import PRESETS
-from neve.core.row_groups import count_row_groups
-from neve.core.units import GIB, MIB
 from neve.errors import SettingsError
+from neve.health.row_groups import count_row_groups
+from neve.policy.model import Policy
+from neve.policy.presets import PRESETS
 from neve.python_api import table
 from neve.settings.presets import with_preset
+from neve.table.units import GIB, MIB
 from tests.core.make import make_files
 from tests.settings.conftest import Load
 
@@ -192,7 +192,7 @@ def test_refuses_an_unknown_preset_with_the_nearest_one(load: Load, word: str, a
     with pytest.raises(SettingsError) as caught:
         load().policy({"neve.preset": word})
     assert str(caught.value) == f"Cannot use table property neve.preset: there is no preset '{word}'{advice}"
-    assert caught.value.hint == "Correct the property, or override it with --preset."
+    assert caught.value.hint == "Correct the property, or override it with --set policy.preset=VALUE."
 
 
 def test_serverless_db_finds_no_fault_with_the_row_groups_that_it_asks_for(load: Load) -> None:

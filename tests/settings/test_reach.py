@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from neve.core.policy import Policy, knobs
+from neve.policy.model import Policy, knobs
 from neve.settings.environment import is_reserved, variable_name
 from neve.settings.keys import leaves, settings_tree
 from tests.settings.conftest import Load
@@ -29,6 +29,8 @@ VALUES = {
     "full-interval": "30 days",
     "reencode-after": "2 h",
     "cool-down": "5 min",
+    "gap-wait": "2 min",
+    "row-change-interval": "3 min",
     "check-interval": "9",
     "advise": "false",
     "compression-codec": "gzip",

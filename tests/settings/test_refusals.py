@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from neve.core.marker import PROPERTY
+from neve.commit.marker import PROPERTY
 from neve.errors import SettingsError
 from neve.settings.problems import HINT
 from tests.settings.conftest import Load
@@ -190,7 +190,15 @@ def test_refuses_a_bad_table_property_by_name(load: Load, name: str, value: str,
     with pytest.raises(SettingsError) as caught:
         load().policy({name: value})
     assert str(caught.value) == message
-    assert "override it with --" in str(caught.value.hint)
+    assert "override it with --set " in str(caught.value.hint)
+
+
+def test_the_hint_for_a_bad_table_property_names_an_option_that_every_command_takes(load: Load) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load().policy({"history.expire.max-snapshot-age-ms": "-1"})
+    assert caught.value.hint == "Correct the property, or override it with --set 'policy.snapshot-keep=7 days'."
+    overridden = load(flags={"policy.snapshot-keep": "7 days"}).policy({"history.expire.max-snapshot-age-ms": "-1"})[0]
+    assert overridden.snapshot_keep_seconds == 7 * 86_400
 
 
 def test_a_bad_table_property_does_not_matter_where_settings_decide(load: Load) -> None:

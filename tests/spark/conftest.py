@@ -1,20 +1,15 @@
-"""One real Spark session for all tests of this folder, with a SQLite catalog named `local`."""
+"""Tests on real Spark: their markers, the tests that PySpark 3.5 cannot run, and the catalog as pyiceberg opens it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.engines.spark.session import SparkOptions, open_session
 from neve.kernels.arrow.refusing import counts_nested_nulls
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _HERE = Path(__file__).parent
 
@@ -51,33 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning"))
 
 
-def local_catalog(directory: Path) -> dict[str, str]:
-    """Spark's side of a SQLite catalog in this directory."""
-    return {
-        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.local.type": "jdbc",
-        "spark.sql.catalog.local.uri": f"jdbc:sqlite:file:{directory}/catalog.db",
-        "spark.sql.catalog.local.jdbc.schema-version": "V1",
-        "spark.sql.catalog.local.warehouse": str(directory),
-    }
-
-
-@pytest.fixture(scope="session")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tables of the catalog `local` are."""
-    return tmp_path_factory.mktemp("warehouse")
-
-
-@pytest.fixture(scope="session")
-def spark(warehouse: Path) -> Iterator[SparkSession]:
-    """A running session; tests use namespaces of their own."""
-    options = SparkOptions(master="local[2]", driver_memory="1g")
-    with open_session(options, catalog_conf=local_catalog(warehouse), needs=["sqlite"], app_name="neve-tests") as session:
-        yield session
-
-
 @pytest.fixture(scope="module")
 def catalog(warehouse: Path) -> Iterator[SqlCatalog]:
     """The same catalog as pyiceberg opens it."""
     with closing(SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_tables(without_tables_of_other_modules: None) -> None:
+    """Each module sees its own tables only."""

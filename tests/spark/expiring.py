@@ -15,12 +15,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import LongType, NestedField
 
-from neve.core.expiry import ExpiryRecord
-from neve.core.retention import History, Rules
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.expiry import SparkPast
-from neve.engines.spark.reachable import SparkReachability
-from neve.maintenance.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.maintenance.expiry import ExpiryRecord
+from neve.maintenance.retention import Rules, SnapshotHistory
+from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.reachable import SparkReachability
+from neve.spark.table.bridge import TableBridge
 from tests.maintenance.quarantining import ListedQuarantine
 from tests.spark.rewriting import Bench
 
@@ -54,7 +54,7 @@ class StrikingPast(SparkPast):
     strike: Callable[[], object] | None = None
     loses_answer: Exception | None = None
 
-    def expire(self, history: History, snapshots: Any, *, refs: Any = (), properties: Mapping[str, str]) -> bool:
+    def expire(self, history: SnapshotHistory, snapshots: Any, *, refs: Any = (), properties: Mapping[str, str]) -> bool:
         if self.strike is not None:
             strike, self.strike = self.strike, None
             strike()

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from neve import storage_moves
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.expiry import SparkPast
-from neve.engines.spark.manifests import SparkManifests
-from neve.engines.spark.orphans import SparkOrphanSearch
-from neve.engines.spark.reachable import SparkReachability
-from neve.engines.spark.rewrite import SparkEngine
-from neve.engines.spark.statistics import SparkStatistics
-from neve.engines.spark.tags import SparkTags
-from neve.engines.spark.ttl import SparkPastRows
+from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.manifests import SparkManifests
+from neve.spark.maintenance.orphans import SparkOrphanSearch
+from neve.spark.maintenance.reachable import SparkReachability
+from neve.spark.maintenance.statistics import SparkStatistics
+from neve.spark.maintenance.tags import SparkTags
+from neve.spark.maintenance.ttl import SparkPastRows
+from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks.rewrite import SparkEngine
 from neve.state import StateStore
+from neve.storage import moves as storage_moves
 
 PORTS: dict[Any, tuple[str, ...]] = {
     StateStore: (
         *("record_doomed", "settle_doomed", "quarantined", "take_lease", "release_lease"),
-        *("start_run", "finish_run", "begin", "written", "settled", "keep_run", "unfinished"),
+        *("start_run", "finish_run", "begin", "written", "settled", "keep_run", "unfinished", "take_over", "redone", "pause"),
     ),
-    storage_moves.StoredFiles: ("sizes", "move", "delete"),
+    storage_moves.StoredFiles: ("sizes", "move", "put_back", "delete"),
     storage_moves: ("_rename", "_unlink"),
     SparkPast: ("history", "expire"),
     SparkReachability: ("lost_since", "needed"),
@@ -34,8 +34,8 @@ PORTS: dict[Any, tuple[str, ...]] = {
     SparkManifests: ("write", "commit"),
     SparkStatistics: ("write", "publish"),
     SparkTags: ("change_tags",),
-    SparkPastRows: ("drop", "counts", "delete"),
-    SparkEngine: ("run", "discard"),
+    SparkPastRows: ("drop", "tallies", "delete"),
+    SparkEngine: ("run", "unused"),
     TableBridge: ("refresh", "rewrite", "swap_properties", "swap_property"),
 }
 

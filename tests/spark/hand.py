@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.core.live import DataFile, LiveFile
-from neve.core.model import TableName
-from neve.engines.spark.bridge import TableBridge
 from neve.kernels.deletes.puffin import write_vectors
+from neve.rewrite.live_files import DataFile, LiveFile
+from neve.spark.table.bridge import TableBridge
+from neve.table.state import TableName
 from tests.samples.reading import duckdb_query, local
 from tests.spark.rewriting import Bench
 
@@ -37,6 +37,9 @@ class _File:
 
     def abort(self) -> None:
         raise AssertionError(f"{self.path} was given up")
+
+    def take_back(self) -> None:
+        raise NotImplementedError
 
 
 @dataclass

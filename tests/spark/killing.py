@@ -19,8 +19,8 @@ from typing import Any
 
 from neve.compose import Neve
 from neve.compose.orphans import OrphansAsked
-from neve.core.maintenance import MaintenanceRecord
-from neve.core.upkeep import UpkeepRecord
+from neve.maintenance.delete_files import UpkeepRecord
+from neve.maintenance.record import MaintenanceRecord
 from neve.settings import load_settings
 
 DAY = 86_400_000
@@ -61,7 +61,9 @@ class Ahead:
 
 
 def open_neve(warehouse: Path, state: Path, clock: Ahead) -> Neve:
-    settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}", **FLAGS})
+    # Other modules left tables in the warehouse, some of them broken on purpose.
+    declared = {"orphans.exclusive-prefixes": str(warehouse)}
+    settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}", **declared, **FLAGS})
     return Neve.open(settings, warehouse=str(warehouse), environ={}, clock=clock)
 
 
@@ -103,7 +105,7 @@ def main() -> None:
 
 
 def _take_orphans_one_by_one() -> None:
-    from neve.maintenance import remove_orphans
+    from neve.operations import remove_orphans
 
     remove_orphans._BATCH = 1
 
@@ -135,14 +137,14 @@ def _stop_at(point: str, operation: str, stands: threading.Event) -> None:
 
 
 def _adapters() -> dict[str, Any]:
-    from neve.engines.spark.bridge import TableBridge
-    from neve.engines.spark.expiry import SparkPast
-    from neve.engines.spark.manifests import SparkManifests
-    from neve.engines.spark.statistics import SparkStatistics
-    from neve.engines.spark.tags import SparkTags
-    from neve.engines.spark.ttl import SparkPastRows
+    from neve.spark.maintenance.expiry import SparkPast
+    from neve.spark.maintenance.manifests import SparkManifests
+    from neve.spark.maintenance.statistics import SparkStatistics
+    from neve.spark.maintenance.tags import SparkTags
+    from neve.spark.maintenance.ttl import SparkPastRows
+    from neve.spark.table.bridge import TableBridge
     from neve.state import StateStore
-    from neve.storage_moves import StoredFiles
+    from neve.storage.moves import StoredFiles
 
     adapters = (TableBridge, SparkPast, SparkManifests, SparkStatistics, SparkTags, SparkPastRows, StateStore, StoredFiles)
     return {adapter.__name__: adapter for adapter in adapters}

@@ -6,14 +6,14 @@ import json
 from itertools import groupby
 from typing import Any
 
-from neve.core.live import LiveFile, describe_output
-from neve.core.metrics import for_manifest, metrics_modes
-from neve.core.model import TableName
-from neve.core.plan_words import Kernel
-from neve.core.work import InputFile, WorkOrder, WorkResult, WriteSettings
-from neve.engines.spark.bridge import TableBridge
 from neve.kernels.orders import run_order
-from neve.storage import Storage
+from neve.rewrite.group import Kernel
+from neve.rewrite.live_files import LiveFile, describe_output
+from neve.rewrite.work_order import InputFile, WorkOrder, WorkResult, WriteSettings
+from neve.spark.table.bridge import TableBridge
+from neve.storage.files import Storage
+from neve.table.metrics import for_manifest, metrics_modes
+from neve.table.state import TableName
 from tests.spark.rewriting import Bench
 
 

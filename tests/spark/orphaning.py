@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.compose import Neve
 from neve.compose.orphans import OrphansAsked
-from neve.core.orphans import OrphanRecord
+from neve.maintenance.orphans import OrphanRecord
 from tests.maintenance.listed import Listed
 from tests.spark.rewriting import Bench
 

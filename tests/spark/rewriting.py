@@ -14,27 +14,28 @@ from pyiceberg.table import Table
 
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
-from neve.core.depth import Depth
-from neve.core.model import TableName, TableState
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.record import RunRecord
-from neve.core.upkeep import Upkeep, UpkeepRecord
-from neve.core.work import FailedOrder, WorkOrder, WorkResult
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.resolving import Resolver
-from neve.engines.spark.rewrite import SparkEngine
-from neve.engines.spark.spark_kernel import SparkKernel
-from neve.flow import inspect
-from neve.flow.deletes import UpkeepRequest, keep_up
-from neve.flow.plan import Request, plan
-from neve.flow.run import compact
-from neve.flow.tools import Tools
+from neve.commit.tools import Tools
 from neve.kernels.deletes.store import StoredDeletes
+from neve.maintenance.delete_files import Upkeep, UpkeepRecord
+from neve.operations import inspect
+from neve.operations.delete_files import UpkeepRequest, keep_up
+from neve.operations.rewrite_run import compact
+from neve.policy.model import Policy
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, plan
+from neve.rewrite.record import RunRecord
+from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
-from neve.storage import Storage
+from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks.resolving import Resolver
+from neve.spark.tasks.rewrite import SparkEngine
+from neve.spark.tasks.spark_kernel import SparkKernel
+from neve.storage.files import Storage
+from neve.table.depth import Depth
+from neve.table.state import TableName, TableState
+from tests.flow.fakes import FakeQuarantine
 from tests.samples.reading import duckdb_rows, plain_rows
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ class StrikingEngine:
     engine: SparkEngine
     strike: Strike
     results: list[WorkResult | FailedOrder] = field(default_factory=list)
-    discarded: list[str] = field(default_factory=list)
 
     def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult | FailedOrder]:
         eager = [o.model_copy(update={"write": o.write.model_copy(update={"min_chunk_bytes": 0})}) for o in orders]
@@ -65,13 +65,14 @@ class StrikingEngine:
         self.strike()
         yield from self.results
 
-    def discard(self, paths: Iterable[str]) -> None:
-        gone = list(paths)
-        self.discarded += gone
-        self.engine.discard(gone)
+    def unused(self) -> list[str]:
+        return self.engine.unused()
 
-    def leftovers(self, prefixes: Iterable[str]) -> list[str]:
+    def leftovers(self, prefixes: Iterable[str]) -> Iterator[str]:
         return self.engine.leftovers(prefixes)
+
+    def open_outputs(self, result: WorkResult) -> WorkResult:
+        return self.engine.open_outputs(result)
 
 
 class StrikingBridge(TableBridge):
@@ -97,6 +98,7 @@ class Bench:
     inputs: set[str] = field(default_factory=set)
     moves_deletes: bool = False
     """Whether deletes that come late are moved, as `compose` has it."""
+    quarantine: FakeQuarantine = field(default_factory=FakeQuarantine)
 
     @property
     def sql_name(self) -> str:
@@ -166,6 +168,7 @@ class Bench:
             sleep=lambda _: None,
             deletes=StoredDeletes(lambda: Storage({})) if self.moves_deletes else None,
             resolver=Resolver(self.spark, {}),
+            quarantine=self.quarantine,
         )
 
     def expire(self) -> None:
@@ -201,3 +204,7 @@ class Bench:
     def on_disk(self) -> set[str]:
         """Data files in the table's directory, live or not."""
         return {str(path) for path in (self.warehouse / self.namespace / self.name / "data").rglob("*.parquet")}
+
+    def unexplained(self) -> set[str]:
+        """Those that are neither live nor in the quarantine."""
+        return self.on_disk() - self.paths() - {*self.quarantine.paths}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from neve.core.metrics import for_manifest, metrics_modes
 from neve.kernels.arrow import ArrowInput, Rewritten, WriteOptions, rewrite
 from neve.kernels.streams import LocalSink, LocalSource
+from neve.table.metrics import for_manifest, metrics_modes
 from tests.kernels.arrow_make import field, list_of, map_of, schema, struct
 
 if TYPE_CHECKING:

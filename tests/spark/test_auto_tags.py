@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.auto_tags import FOREVER_MS, TagsRecord
-from neve.core.record import RunOutcome
-from neve.engines.spark.tags import SparkTags
 from neve.errors import BadRequestError, CommitUnknownError
+from neve.maintenance.tags import FOREVER_MS, TagsRecord
+from neve.rewrite.record import RunOutcome
+from neve.spark.maintenance.tags import SparkTags
 from tests.spark.keeping import Moved, opened
 from tests.spark.rewriting import Bench
 
@@ -119,7 +119,7 @@ def test_a_tag_that_somebody_moves_at_this_moment_is_not_dropped(
         return tried[-1]
 
     monkeypatch.setattr(SparkTags, "change_tags", struck)
-    monkeypatch.setattr("neve.maintenance.auto_tags.ATTEMPTS", 1)
+    monkeypatch.setattr("neve.operations.tags.ATTEMPTS", 1)
     assert run(neve, bench).outcome is RunOutcome.FAILED
     assert tried == [False]
     assert set(tags(bench)) == {"neve-daily-2020-01-01", "neve-daily-2020-01-02"}

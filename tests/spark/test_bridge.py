@@ -1,15 +1,17 @@
-"""A catalog that Spark cannot open is told as such, with the reason, and not as a table that is not there."""
+"""The bridge to a table: which table it stands for, which files exist, and a catalog that Spark cannot open says why."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.core.model import TableName
-from neve.engines.spark.bridge import TableBridge
 from neve.errors import SettingsError
+from neve.spark.table.bridge import TableBridge
+from neve.table.state import TableName
+from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,3 +35,15 @@ def test_a_catalog_that_cannot_be_opened_says_why(
         TableBridge(spark, TableName(catalog=name, namespace=("db",), name="t"))
     hint = f"Describe its storage in catalogs.{name}.storage, or name jars in spark.jars."
     assert caught.value.hint == (hint if lacks_jars else None)
+
+
+def test_a_bridge_knows_its_table_its_metadata_and_which_files_exist(spark: SparkSession, warehouse: Path) -> None:
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS local.bridges")
+    bench = Bench(spark, warehouse, "bridges", "t")
+    bench.sql("CREATE TABLE {} (id BIGINT) USING iceberg")
+    bench.sql("INSERT INTO {} VALUES (1)")
+    bridge = TableBridge(spark, TableName(catalog="local", namespace=("bridges",), name="t"))
+    before = bench.load()
+    assert (bridge.uuid(), bridge.metadata_location()) == (str(before.metadata.table_uuid), before.metadata_location)
+    (path,) = bench.paths()
+    assert bridge.missing([path, f"{path}-gone"]) == {f"{path}-gone"}

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import neve
 from neve.catalogs.reader import MetadataReader
-from neve.core.depth import Depth
-from neve.core.model import TableName
-from neve.core.plan_words import Kernel
-from neve.core.record import RunOutcome
-from neve.engines.spark.caller_session import is_too_old
-from neve.engines.spark.caller_storage import REFUSAL, task_storage
-from neve.engines.spark.callers import CallerCatalog, open_caller
-from neve.errors import BadRequestError, CorruptMetadataError, TableNotFoundError
-from neve.flow.inspect import read
+from neve.errors import BadRequestError, CorruptMetadataError, InDoubtError, TableNotFoundError
+from neve.operations.inspect import read
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import RunOutcome
+from neve.spark.caller.catalogs import CallerCatalog, open_caller
+from neve.spark.caller.session import is_too_old
+from neve.spark.caller.storage import REFUSAL, task_storage
+from neve.table.depth import Depth
+from neve.table.state import TableName
+from tests.local_catalog import local_catalog
 from tests.samples.reading import duckdb_query, plain_rows
 
-from .conftest import local_catalog
 from .test_metadata import by_path
 
 if TYPE_CHECKING:
@@ -113,6 +116,36 @@ def test_a_table_is_compacted_and_the_session_stays_as_it_was(session: Session, 
     assert again.outcome is RunOutcome.NOTHING_TO_DO
 
 
+def test_an_explicit_option_is_in_the_files_and_a_configured_one_that_is_not_is_in_the_record(caller: SparkSession) -> None:
+    fill(caller, "mine.db.t", rows=ROWS)
+    before = content(caller, "mine.db.t")
+    asked = neve.table("mine.db.t", spark=caller).tier("full").force()
+
+    record = asked.compression_codec("snappy").row_group_rows(20_000).compact()
+    assert (record.kernels, record.not_applied) == ({Kernel.ARROW: 1}, ())
+    assert parquet_of(caller, "mine.db.t") == ({"SNAPPY"}, 20_000)
+
+    caller.sql("ALTER TABLE mine.db.t SET TBLPROPERTIES ('neve.row-group-rows' = '7000')")
+    copied = asked.kernel("copy").compact().not_applied
+    assert [(one.kernel, one.origin, one.value) for one in copied] == [
+        (Kernel.COPY, "table property write.parquet.compression-codec", "zstd"),  # set by Iceberg when it made the table
+        (Kernel.COPY, "table property neve.row-group-rows", "7000"),
+    ]
+    assert parquet_of(caller, "mine.db.t") == ({"SNAPPY"}, 20_000)
+    (by_spark,) = asked.compression_codec("gzip").kernel("spark").compact().not_applied
+    assert (by_spark.kernel, by_spark.option) == (Kernel.SPARK, "row-group-rows")
+    assert parquet_of(caller, "mine.db.t") == ({"GZIP"}, ROWS)
+    assert content(caller, "mine.db.t") == before
+
+
+def parquet_of(spark: SparkSession, table: str) -> tuple[set[str], int]:
+    """The codecs of the table's files and the most rows of a row group, as pyarrow reads them."""
+    spark.sql(f"REFRESH TABLE {table}")
+    paths = [row.file_path.removeprefix("file:") for row in spark.sql(f"SELECT file_path FROM {table}.files").collect()]
+    groups = [footer.row_group(i) for footer in map(pq.read_metadata, paths) for i in range(footer.num_row_groups)]
+    return {group.column(0).compression for group in groups}, max(group.num_rows for group in groups)
+
+
 def test_every_call_takes_the_session(caller: SparkSession) -> None:
     fill(caller, "mine.db.t", files=6)
     looked = neve.inspect("mine.db.t", spark=caller, sample=2)
@@ -147,6 +180,51 @@ def test_spark_catalog_is_a_catalog_like_any_other(session: Session, tmp_path: P
     assert content(caller, "default.mine") == before
 
 
+def test_tables_that_are_certainly_not_iceberg_are_no_doubt_and_keep_their_directories(
+    session: Session, tmp_path: Path
+) -> None:
+    prefix = "spark.sql.catalog.spark_catalog"
+    hadoop = {prefix: "org.apache.iceberg.spark.SparkSessionCatalog", f"{prefix}.type": "hadoop"}
+    caller = session(**hadoop, **{f"{prefix}.warehouse": str(tmp_path / "session")})
+    fill(caller, "mine.db.t", files=1, rows=4)
+    fill(caller, "mine.db.other", files=1, rows=4)
+    try:
+        caller.sql("CREATE TABLE default.plain (id INT, Provider STRING) USING parquet")
+        caller.sql("CREATE TABLE default.lines (id INT) USING csv")
+        session().sql("CREATE VIEW default.seen AS SELECT 1 AS id")
+        with catalogs(caller) as opened:
+            [place] = opened.other_format(TableName(catalog="spark_catalog", namespace=("default",), name="plain")) or ()
+            assert place.endswith("/plain")
+            assert opened.other_format(TableName(catalog="spark_catalog", namespace=("default",), name="seen")) == ()
+            assert opened.other_format(TableName(catalog="mine", namespace=("db",), name="other")) is None
+            listed = [str(name) for name in opened.tables(("spark_catalog",))]
+        assert {f"spark_catalog.default.{name}" for name in ("plain", "lines", "seen")} <= set(listed)
+        assert neve.orphans("mine.db.t", spark=caller, dry_run=True).taken == 0
+
+        inside = f"{_pyiceberg_table(tmp_path).location()}/data/inside"
+        caller.sql(f"CREATE TABLE default.inside (id INT) USING parquet LOCATION '{inside}'")
+        with pytest.raises(InDoubtError, match=r"spark_catalog\.default\.inside has files in .*/data/inside$"):
+            neve.orphans("mine.db.t", spark=caller, dry_run=True)
+        caller.sql("DROP TABLE default.inside")
+
+        fill(caller, "mine.db.gone", files=1, rows=4)
+        shutil.rmtree(tmp_path / "db" / "gone")
+        with pytest.raises(InDoubtError, match=r"not known where mine\.db\.gone has its files"):
+            neve.orphans("mine.db.t", spark=caller, dry_run=True)
+        assert neve.orphans("mine.db.t", spark=caller, dry_run=True, ignore_tables=["mine.db.gone"]).taken == 0
+
+        with closing(sqlite3.connect(tmp_path / "catalog.db")) as database, database:
+            database.execute("DELETE FROM iceberg_tables WHERE table_name = 'gone'")
+            lost = f"{tmp_path}/db/other/metadata/lost.metadata.json"
+            database.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'other'", (lost,))
+        with pytest.raises(InDoubtError, match=r"not known where mine\.db\.other has its files"):
+            neve.orphans("mine.db.t", spark=caller, dry_run=True)
+    finally:
+        for name in ("plain", "lines", "inside"):
+            caller.sql(f"DROP TABLE IF EXISTS default.{name}")
+        session().sql("DROP VIEW IF EXISTS default.seen")
+
+
 def test_the_metadata_is_what_the_plain_reader_reads(caller: SparkSession, tmp_path: Path) -> None:
     fill(caller, "mine.db.t", files=3, how="PARTITIONED BY (days(at), region)")
     caller.sql("ALTER TABLE mine.db.t ADD PARTITION FIELD bucket(4, id)")
@@ -167,8 +245,6 @@ def test_the_metadata_is_what_the_plain_reader_reads(caller: SparkSession, tmp_p
 
 
 def _pyiceberg_table(directory: Path) -> Any:
-    from contextlib import closing
-
     from pyiceberg.catalog.sql import SqlCatalog
 
     with closing(SqlCatalog("mine", uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory))) as opened:
@@ -255,8 +331,8 @@ for stopped in (False, True):
 
 
 def test_a_session_without_iceberg_or_without_life_is_told_what_it_lacks(tmp_path: Path) -> None:
-    from neve.engines.spark import distribution
-    from neve.engines.spark.java import find_java
+    from neve.spark.runtime import distribution
+    from neve.spark.runtime.java import find_java
 
     version = distribution.installed().spark_version
     environ = {**os.environ, "JAVA_HOME": str(find_java(spark_version=version).home)}

@@ -16,9 +16,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from neve.compose import Neve
-from neve.core.plan_words import Tier
-from neve.core.record import GroupState, RunOutcome, RunRecord
-from neve.flow.plan import Request
+from neve.rewrite.group import Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
 from tests.samples.reading import duckdb_query
 from tests.spark.deleting import MERGE_ON_READ, upsert

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.core.plan_words import Kernel
-from neve.core.record import GroupState, RunOutcome, RunRecord
+from neve.commit.protocol import COMMIT_ID
 from neve.errors import CommitConflictError, CommitUnknownError
-from neve.flow.commit import COMMIT_ID
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from tests.spark.rewriting import Bench, StrikingBridge
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def same(bench: Bench, ids: list[int]) -> None:
 
 
 def dropped(bench: Bench, record: RunRecord, ids: list[int]) -> str:
-    """Ours is not in, nothing of it is left, and every reader sees these ids."""
+    """Ours is not in, all of it is in the quarantine, and every reader sees these ids."""
     state, reason = ended(record)
     assert state in (GroupState.DROPPED, GroupState.SUPERSEDED), (state, reason)
     written = [output.path for group in record.groups for output in group.outputs]
-    assert sorted(bench.engine.discarded) == sorted(written) != []
-    assert not [path for path in written if Path(path).exists()]
+    assert sorted(bench.quarantine.paths) == sorted(written) != []
+    assert {run for _, run, _ in bench.quarantine.recorded.values()} == {record.run_id}
+    assert all(Path(path).exists() for path in written)
     same(bench, ids)
     return reason
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.core.plan_words import Kernel
-from neve.core.record import RunOutcome
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES, Target
 from tests.spark.rewriting import Bench
 

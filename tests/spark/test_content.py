@@ -13,18 +13,18 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
-from neve.core.content import ContentProof
-from neve.core.live import DataFile, LiveFile
-from neve.core.plan_words import Kernel
-from neve.core.work import WorkResult
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.content import ContentCheck
-from neve.engines.spark.rewrite import SparkEngine
-from neve.engines.spark.spark_kernel import SparkKernel
 from neve.errors import VerificationError
-from neve.flow.execute import work_orders
-from neve.flow.verify import described_outputs
+from neve.operations.execute import work_orders
+from neve.operations.verify import described_outputs
+from neve.rewrite.content import ContentProof
+from neve.rewrite.group import Kernel
+from neve.rewrite.live_files import DataFile, LiveFile
+from neve.rewrite.work_order import WorkResult
 from neve.samples import SAMPLES, Target
+from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks.content import ContentCheck
+from neve.spark.tasks.rewrite import SparkEngine
+from neve.spark.tasks.spark_kernel import SparkKernel
 from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlparse
 
 import duckdb
 
-from neve.kernels.copying import copy_row_groups, read_footers
+from neve.kernels.parquet.copying import copy_row_groups, read_footers
 from neve.kernels.streams import LocalSink, LocalSource
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from neve.core.deletes import DeleteIndex, unpartitioned
-from neve.core.files import DATA
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
+from neve.table.delete_index import DeleteIndex, unpartitioned
+from neve.table.files import DATA
 
 from .rewriting import Bench
 

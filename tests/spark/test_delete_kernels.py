@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.core.plan_words import Kernel
-from neve.core.work import DeleteFile, DeleteKind, InputFile, WorkOrder
 from neve.kernels.deletes.position_files import PATH_ID, POS_ID, read_positions, write_positions
 from neve.kernels.deletes.puffin import read_vector, write_vectors
 from neve.kernels.orders import run_order
 from neve.kernels.streams import LocalSink, LocalSource
-from neve.storage import Storage
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile, WorkOrder
+from neve.storage.files import Storage
 from tests.kernels.arrow_make import field, parquet, read, schema, struct
 from tests.samples.reading import duckdb_query, local
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.compose import Neve
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import GroupState, RunOutcome
-from neve.engines.spark.staging import DELETE_CACHE
-from neve.flow.plan import Request
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
+from neve.spark.tasks.staging import DELETE_CACHE
 from tests.samples.reading import duckdb_query, local
 from tests.spark.deleting import MERGE_ON_READ, delete_equal
 from tests.spark.rewriting import Bench
@@ -224,13 +224,15 @@ def test_more_keys_than_a_task_may_hold_are_found_by_spark_first(
 ) -> None:
     bench = make(Case((*APPENDS, equal(5, 15), sql(DELETE), equal(29)), BY_POSITION | {5, 15, 29}, version=version))
     before = everything(bench)
-    monkeypatch.setattr("neve.engines.spark.rewrite.has_many_keys", lambda _: True)
+    monkeypatch.setattr("neve.spark.tasks.rewrite.has_many_keys", lambda _: True)
     record = bench.compact()
     assert [(group.kernel, group.refusals) for group in record.groups] == [(Kernel.ARROW, ())]
     assert (everything(bench), bench.duckdb()) == (before, bench.rows())
     assert bench.deletes() == set()
     directory = bench.warehouse / bench.namespace / bench.name / "data"
-    assert [path.name for path in directory.rglob("*resolved*")] == []
+    scratch = {str(path) for path in directory.rglob("*resolved*")}
+    assert scratch
+    assert scratch == {*bench.quarantine.paths}
 
 
 def test_rows_of_v3_are_copied_where_nothing_is_deleted(make: Make) -> None:

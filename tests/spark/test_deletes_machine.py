@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from neve.core.plan_words import Kernel
-from neve.core.record import GroupState, RunOutcome
-from neve.core.upkeep import Upkeep
+from neve.maintenance.delete_files import Upkeep
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import GroupState, RunOutcome
 from tests.spark.deleting import MERGE_ON_READ, delete_equal
 from tests.spark.rewriting import Bench
 

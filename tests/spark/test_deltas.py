@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.core.live import LiveFile, delete_key
-from neve.engines.spark.outcome import committing
 from neve.errors import CommitConflictError, CommitUnknownError
+from neve.rewrite.live_files import LiveFile, delete_key
+from neve.spark.table.outcome import committing
 from tests.samples.reading import local
 from tests.spark.hand import Hand
 from tests.spark.rewriting import Bench
@@ -112,7 +112,7 @@ def test_files_share_their_equality_deletes_even_if_a_scan_is_told_in_pieces(
     hand.bench.sql("DELETE FROM {} WHERE id IN (3, 13)")
     hand.bench.delete_equal(5, 15)
     whole = hand.live()
-    monkeypatch.setattr("neve.engines.spark.descriptions._CHUNK_WITH_DELETES", 1)
+    monkeypatch.setattr("neve.spark.table.descriptions._CHUNK_WITH_DELETES", 1)
     pieces = hand.live()
 
     assert pieces == whole
@@ -205,7 +205,7 @@ def strike_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
             with committing():
                 yield
 
-        monkeypatch.setattr("neve.engines.spark.deltas.committing", struck)
+        monkeypatch.setattr("neve.spark.table.deltas.committing", struck)
 
     return strike_at
 
@@ -397,7 +397,7 @@ def test_nobody_knows_what_became_of_a_commit_that_the_catalog_did_not_answer(
                 yield
 
     with monkeypatch.context() as patch:
-        patch.setattr("neve.engines.spark.deltas.committing", unanswered)
+        patch.setattr("neve.spark.table.deltas.committing", unanswered)
         with pytest.raises(CommitUnknownError, match="Cannot tell whether the commit landed"):
             send()
     assert hand.head() == head

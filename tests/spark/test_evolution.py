@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.compose import Neve
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import GroupState, RunOutcome
-from neve.flow.plan import Request
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
 from tests.samples.reading import data_files, duckdb_rows, local, plain_rows
 from tests.spark.evolving import Evolved, evolved

@@ -3,7 +3,9 @@ engine: nothing that any of them needs may have been among it, and nothing else 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -12,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.core.quarantine import Doomed
-from neve.core.record import RunOutcome
-from neve.core.retention import Keep
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.expiry import SparkPast
-from neve.engines.spark.reachable import SparkReachability, known_files
 from neve.errors import BadRequestError, CommitUnknownError, VerificationError
+from neve.maintenance.expiry import ExpiryRecord
+from neve.maintenance.quarantine import Doomed
+from neve.maintenance.retention import Keep
+from neve.rewrite.record import RunOutcome
+from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.reachable import SparkReachability, known_files
+from neve.spark.table.bridge import TableBridge
 from tests.spark.expiring import DAY, WEEK, Expiring, Later
 from tests.spark.keeping import opened
 from tests.spark.rewriting import Bench
@@ -58,6 +61,18 @@ def forked(make: Make) -> Expiring:
 ROWS = {"main": [8, 9], "audit": [1, 2, 30], "three": [1, 2, 3]}
 
 
+UNSIZED = {"manifest list of an expired snapshot", "metadata or statistics that the table names no more"}
+
+
+def assert_sizes(table: Expiring, record: ExpiryRecord) -> None:
+    """Every recorded size is that on disk, and only files whose size no metadata has are without one."""
+    rows = table.quarantine.rows.values()
+    sized = {row.path: row.size_bytes for row in rows if row.size_bytes is not None}
+    assert sized == {path: Path(path.removeprefix("file:")).stat().st_size for path in sized}
+    assert {row.reason for row in rows if row.size_bytes is None} <= UNSIZED
+    assert (record.size_bytes, record.files_without_size) == (sum(sized.values()), len(rows) - len(sized))
+
+
 def test_every_ref_reads_in_full_when_all_that_was_written_down_is_gone(forked: Expiring) -> None:
     assert forked.ids_of_refs() == ROWS
     disk = forked.on_disk()
@@ -66,6 +81,9 @@ def test_every_ref_reads_in_full_when_all_that_was_written_down_is_gone(forked: 
     assert (record.snapshots_before, len(record.expired), record.kept) == (8, 5, {Keep.HEAD: 2, Keep.TAG: 1})
     assert disk <= forked.on_disk()
     assert record.recorded == len(forked.quarantine.recorded) > 3
+    assert_sizes(forked, record)
+    sized = {row.reason for row in forked.quarantine.rows.values() if row.size_bytes}
+    assert sized == {"data file of expired snapshots", "manifest of expired snapshots"}
     assert forked.remove_recorded() <= disk
     assert forked.ids_of_refs() == ROWS
     assert forked.on_disk() == forked.named()
@@ -78,6 +96,7 @@ def test_a_dry_run_lists_what_the_run_then_writes_down_and_changes_nothing(forke
     record = forked.expire()
     assert set(told.listed) == forked.quarantine.recorded
     assert (told.expired, told.files, told.kept) == (record.expired, record.files, record.kept)
+    assert (told.size_bytes, told.files_without_size) == (record.size_bytes, record.files_without_size)
     assert forked.expire().outcome is RunOutcome.NOTHING_TO_DO
 
 
@@ -88,7 +107,7 @@ def test_a_table_whose_files_others_may_need_loses_metadata_alone(make: Make) ->
     table.append(2)
     record = table.expire()
     assert len(record.expired) == 1
-    assert record.metadata_only == "the table says gc.enabled=false: its files may be needed where this catalog cannot see it"
+    assert record.metadata_only == "the table says gc.enabled=false: another catalog may need its files"
     assert (record.files, table.quarantine.rows) == ({}, {})
     bridge = TableBridge(table.bench.spark, table.bench.state().name)
     with known_files(table.bench.spark, bridge) as known:
@@ -156,8 +175,41 @@ def test_a_vector_file_stays_while_one_of_its_vectors_is_live(spark: SparkSessio
     assert (len(shared), len(vectors), shared < vectors) == (1, 2, True)
     record = table.expire()
     assert len(record.expired) == 3
+    assert_sizes(table, record)
     assert not vectors & table.remove_recorded()
     assert sorted(int(row.split("'id': ")[1].split(",")[0]) for row in table.bench.duckdb()) == ids
+
+
+def test_specs_that_use_one_field_id_for_two_fields_cost_only_the_sizes_of_data_files(
+    spark: SparkSession, warehouse: Path, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As old writers left tables of format version 1: Iceberg cannot list the files of such a table."""
+    table = make().bench.name  # the namespace is there
+    bench = Bench(spark, warehouse, "expiry", f"{table}_specs")
+    bench.sql(
+        "CREATE TABLE {} (id BIGINT, part BIGINT) USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '1')"
+    )
+    for n in (1, 2):
+        bench.sql(f"INSERT OVERWRITE {{}} VALUES ({n}, 1)")
+    with closing(bench.catalog()) as catalog:
+        location = catalog.load_table(("expiry", bench.name)).metadata_location.removeprefix("file:")
+        metadata = json.loads(Path(location).read_text())
+        (first,) = metadata["partition-specs"]
+        field = {"name": "id_bucket", "transform": "bucket[4]", "source-id": 1, "field-id": first["fields"][0]["field-id"]}
+        metadata["partition-specs"].append({"spec-id": 1, "fields": [field]})
+        changed = Path(location).with_name("00009-changed.metadata.json")
+        changed.write_text(json.dumps(metadata))
+        catalog.drop_table(("expiry", bench.name))
+        catalog.register_table(("expiry", bench.name), str(changed))
+    old = Expiring(bench)
+    record = old.expire()
+    assert (record.outcome, len(record.expired)) == (RunOutcome.DONE, 1)
+    sized = {row.reason: row.size_bytes is not None for row in old.quarantine.rows.values()}
+    assert sized["data file of expired snapshots"] is False
+    assert sized["manifest of expired snapshots"] is True
+    assert "the sizes of expired files are not known yet" in caplog.text
+    old.remove_recorded()
+    assert old.ids_of_refs() == {"main": [2]}
 
 
 def test_statistics_go_with_their_snapshot_and_old_metadata_by_its_number(make: Make) -> None:
@@ -168,6 +220,8 @@ def test_statistics_go_with_their_snapshot_and_old_metadata_by_its_number(make: 
     record = table.expire(metadata_keep=2)
     assert (len(record.expired), record.metadata_keep) == (1, 2)
     assert record.files["statistics of an expired snapshot"] == 1
+    assert_sizes(table, record)
+    assert [row.size_bytes for path, row in table.quarantine.rows.items() if path.endswith(".stats")] == [4]
     assert record.files["metadata or statistics that the table names no more"] > 1
     table.remove_recorded()
     after = table.bench.load().metadata

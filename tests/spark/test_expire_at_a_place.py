@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neve.commit.marker import PROPERTY
 from neve.compose import Neve
-from neve.core.journal import JournaledRun
-from neve.core.record import RunOutcome
-from neve.core.retention import Keep
-from neve.engines.spark.reachable import SparkReachability
+from neve.errors import CatalogUnreachableError
+from neve.maintenance.retention import Keep
+from neve.rewrite.compactions import CompactionCommit
+from neve.rewrite.group import Tier
+from neve.rewrite.journal import JournaledRun
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
+from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.reachable import SparkReachability
 from neve.state import StateStore
 from tests.maintenance.quarantining import ListedQuarantine
 from tests.spark.expiring import Expiring, Later
@@ -21,6 +28,8 @@ from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+NUMBERS = count(1)
 
 
 @pytest.fixture
@@ -69,10 +78,10 @@ def test_runs_that_have_not_ended_keep_their_snapshot_and_a_killed_expiry_is_gon
         killing.setattr(SparkReachability, "lost_since", kill)
         with pytest.raises(KeyboardInterrupt):
             neve.expire("places.t")
-    assert (len(table.snapshots()), quarantine.rows, neve.runs("places.t")[0].outcome) == (3, {}, None)
+    assert (len(table.snapshots()), quarantine.rows, neve.runs("places.t")[0].outcome) == (3, {}, "interrupted")
 
     assert neve.expire("places.t", metadata_only=True).recorded == 0
-    assert [run.outcome for run in neve.runs("places.t") if run.kind == "expire"] == ["done", None]
+    assert [run.outcome for run in neve.runs("places.t") if run.kind == "expire"] == ["done", "interrupted"]
 
     record = neve.expire("places.t")
     assert (record.outcome, record.expired) == (RunOutcome.DONE, ())
@@ -82,3 +91,90 @@ def test_runs_that_have_not_ended_keep_their_snapshot_and_a_killed_expiry_is_gon
     assert neve.expire("places.t").outcome is RunOutcome.NOTHING_TO_DO
     table.remove_recorded()
     assert table.ids_of_refs() == {"main": [4]}
+
+
+ALL = Request(tier=Tier.FULL, force=True)
+
+
+@pytest.fixture
+def appended(spark: SparkSession, warehouse: Path, neve: Neve) -> Expiring:  # noqa: ARG001 - makes the namespace
+    """Three appends, which all are ten days old by the clock of `neve`."""
+    table = Expiring.make(Bench(spark, warehouse, "places", f"appended{next(NUMBERS)}"))
+    for i in (1, 2, 3):
+        table.append(i)
+    return table
+
+
+def test_a_compaction_expires_snapshots_under_its_own_lease_and_counts_them(
+    neve: Neve, appended: Expiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, holders = f"places.{appended.bench.name}", list[str]()
+    expire = SparkPast.expire
+
+    def watched(past: SparkPast, *args: Any, **words: Any) -> bool:
+        holders.append(appended.bench.load().properties[PROPERTY])
+        return expire(past, *args, **words)
+
+    monkeypatch.setattr(SparkPast, "expire", watched)
+    before = appended.snapshots()
+    record = neve.compact(name, request=ALL, expire_snapshots=True, snapshot_retention_hours=24)
+    assert (record.outcome, record.files_compacted) == (RunOutcome.DONE, 3)
+    assert [record.run_id in holder for holder in holders] == [True]
+    assert record.stats is not None
+    assert record.expiry is not None
+    assert (record.stats.snapshots_expired, record.expiry.snapshots, record.expiry.outcome) == (3, 3, RunOutcome.DONE)
+    assert appended.snapshots() == list(record.snapshots)  # also the one that the run was planned from, since it has ended
+    assert set(before).isdisjoint(record.snapshots)
+    assert PROPERTY not in appended.bench.load().properties
+    assert appended.ids_of_refs() == {"main": [1, 2, 3]}
+
+    expired = neve.run(record.expiry.run_id or "").record
+    assert {setting["key"]: setting["origin"] for setting in expired["settings"]}["snapshot-keep"] == (
+        "flag --snapshot-retention-hours"
+    )
+    (row,) = [row for row in neve.quarantine(name) if row.reason == "data file of expired snapshots"]
+    assert (row.run_id, row.files, row.files_without_size) == (record.expiry.run_id, 3, 0)
+    assert [(run.kind, run.outcome) for run in neve.runs(name)] == [("expire", "done"), ("compact", "done")]
+    assert neve.run(record.run_id).record["stats"]["snapshots_expired"] == 3
+
+    again = neve.compact(name, expire_snapshots=True)
+    assert again.expiry is not None
+    assert (again.outcome, again.expiry.outcome, again.expiry.run_id) == (
+        RunOutcome.NOTHING_TO_DO,
+        RunOutcome.NOTHING_TO_DO,
+        None,
+    )
+    appended.append(4)
+    later = neve.compact(name, expire_snapshots=True)  # one small file: nothing to compact, and one snapshot too old
+    assert later.stats is not None
+    assert (later.outcome, later.stats.snapshots_expired) == (RunOutcome.NOTHING_TO_DO, 1)
+    assert appended.ids_of_refs() == {"main": [1, 2, 3, 4]}
+
+
+def test_an_expiry_that_fails_does_not_cost_the_record_of_the_compaction(
+    neve: Neve, appended: Expiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> bool:
+        raise CatalogUnreachableError("Cannot reach the catalog")
+
+    name = f"places.{appended.bench.name}"
+    monkeypatch.setattr(SparkPast, "history", fail)
+    record = neve.compact(name, request=ALL, expire_snapshots=True)
+    assert record.stats is not None
+    assert record.expiry is not None
+    assert (record.outcome, record.stats.snapshots_expired) == (RunOutcome.DONE, 0)
+    assert (record.expiry.outcome, record.expiry.reason) == (RunOutcome.FAILED, "Cannot reach the catalog")
+    assert [(run.kind, run.outcome) for run in neve.runs(name)] == [("compact", "done")]
+
+
+def test_a_compaction_that_another_tool_rolled_back_is_withdrawn_by_the_next_expiry(
+    neve: Neve, appended: Expiring, tmp_path: Path
+) -> None:
+    name = f"places.{appended.bench.name}"
+    record = neve.compact(name, request=ALL)
+    with StateStore.open(f"sqlite:///{tmp_path}/state.db") as store:
+        (commit,) = store.compaction_commits(record.table_uuid)
+        assert commit == CompactionCommit(record.run_id, "main", record.snapshots[0], commit.committed_ms)
+        appended.sql(f"CALL local.system.rollback_to_snapshot('{name}', {record.snapshot_before})")
+        assert set(neve.expire(name).expired) >= set(record.snapshots)
+        assert store.compaction_commits(record.table_uuid) == ()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
-from neve.core.depth import Depth
-from neve.core.model import TableName
-from neve.flow.inspect import read
+from neve.operations.inspect import read
+from neve.table.depth import Depth
+from neve.table.state import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

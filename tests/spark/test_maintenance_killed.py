@@ -17,10 +17,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
+from neve.commit.marker import Marker
 from neve.compose import Neve
-from neve.core.marker import Marker
-from neve.core.quarantine import TRASH, Doomed, Fate
-from neve.core.record import RunOutcome
+from neve.maintenance.quarantine import TRASH, Doomed, Fate
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from tests.spark.expiring import Expiring
 from tests.spark.keeping import entries, manifest_paths
@@ -40,7 +40,7 @@ NOT_NOTED = {
     "orphans": "after StateStore.record_doomed 2",
     "settle": "half StoredFiles.move",
     "purge": "half StoredFiles.delete",
-    "restore": "half StoredFiles.move",
+    "restore": "half StoredFiles.put_back",
     "manifests": "after SparkManifests.commit",
     "stats": "after SparkStatistics.publish",
     "tags": "after SparkTags.change_tags",

@@ -22,12 +22,12 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 
 from neve.compose import Neve
 from neve.compose.orphans import OrphansAsked
-from neve.core.maintenance import MaintenanceRecord
-from neve.core.plan_words import Tier
-from neve.core.quarantine import Fate, Quarantined, is_trash
-from neve.core.record import RunOutcome
 from neve.errors import BadRequestError, LeaseHeldError, NeveError
-from neve.flow.plan import Request
+from neve.maintenance.quarantine import Fate, Quarantined, is_trash
+from neve.maintenance.record import MaintenanceRecord
+from neve.rewrite.group import Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from tests.spark.fuses import CALLS, Fuse
 from tests.spark.keeping import opened

@@ -14,14 +14,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from neve.catalogs.cache import MetadataCache
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
-from neve.core.depth import Depth
-from neve.core.files import FileColumns
-from neve.core.model import TableName
-from neve.engines.spark.metadata import LargeTableReader
-from neve.flow.inspect import read
+from neve.operations.inspect import read
 from neve.ports import TableReader
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
+from neve.spark.table.metadata import LargeTableReader
+from neve.table.depth import Depth
+from neve.table.files import FileColumns
+from neve.table.state import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import GroupState, RunOutcome
-from neve.core.work import WorkOrder, WorkResult
-from neve.errors import BadRequestError
-from neve.flow.plan import Request
+from neve.errors import BadRequestError, RunInterrupted
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request
+from neve.rewrite.record import GroupState, RunOutcome
+from neve.rewrite.work_order import WorkOrder, WorkResult
 from neve.settings import load_settings
+from neve.spark.table.bridge import TableBridge
 from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:
@@ -137,16 +138,43 @@ def test_results_of_another_plan_are_refused_and_their_files_stay(opened: Neve, 
     assert bench.duckdb() == before
 
 
-def test_committing_the_same_results_again_changes_nothing(opened: Neve, bench: Bench) -> None:
+def test_committing_the_same_results_again_returns_the_first_record_and_changes_nothing(opened: Neve, bench: Bench) -> None:
     before = bench.duckdb()
     plan = plan_of(opened, bench)
     results = [opened.execute(order) for order in opened.work_orders(plan)]
-    assert opened.commit(plan, results).outcome is RunOutcome.DONE
-    files = bench.paths()
+    first = opened.commit(plan, results)
+    assert first.outcome is RunOutcome.DONE
+    files, snapshots = bench.paths(), bench.load().snapshots()
 
-    assert opened.commit(plan, results).snapshots == ()
+    assert opened.commit(plan, results) == first
 
+    assert [run.run_id for run in opened.runs()] == [first.run_id]
+    assert bench.load().snapshots() == snapshots
     assert bench.paths() == files
+    assert bench.duckdb() == before
+
+
+def test_a_commit_of_results_that_was_interrupted_is_finished_by_the_next_one(
+    opened: Neve, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = bench.duckdb()
+    plan = plan_of(opened, bench)
+    results = [opened.execute(order) for order in opened.work_orders(plan)]
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableBridge, "rewrite", stopped)
+        with pytest.raises(RunInterrupted) as stop:
+            opened.commit(plan, results)
+    assert [(run.run_id, run.outcome) for run in opened.runs()] == [(stop.value.run_id, "interrupted")]
+
+    record = opened.commit(plan, results)
+
+    assert (record.run_id, record.outcome, len(record.snapshots)) == (stop.value.run_id, RunOutcome.DONE, 1)
+    assert opened.commit(plan, results) == record
+    assert bench.paths() == {output.path for result in results for output in result.outputs}
     assert bench.duckdb() == before
 
 

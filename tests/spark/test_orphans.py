@@ -16,21 +16,21 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from neve.commit.marker import PROPERTY, Marker
 from neve.compose import Neve
-from neve.core.journal import JournaledGroup, JournaledRun
-from neve.core.locations import Spellings, home_of
-from neve.core.marker import PROPERTY, Marker
-from neve.core.orphans import Rules, Verdict
-from neve.core.record import RunOutcome
-from neve.engines.spark import versions
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.judging import is_inside, located, verdicts
-from neve.engines.spark.orphans import SparkOrphanSearch
-from neve.engines.spark.versions import Versions
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
+from neve.maintenance.orphans import OrphanRules, Verdict
+from neve.rewrite.journal import JournaledGroup, JournaledRun
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
+from neve.spark.maintenance import versions
+from neve.spark.maintenance.judging import is_inside, located, verdicts
+from neve.spark.maintenance.orphans import SparkOrphanSearch
+from neve.spark.maintenance.versions import Versions
+from neve.spark.table.bridge import TableBridge
 from neve.state import StateStore
-from neve.storage import REFUSAL
+from neve.storage.files import REFUSAL
+from neve.table.location import Spellings, home_of
 from tests.maintenance.listed import Listed
 from tests.spark.orphaning import BY_DAY, DAY, Yard
 from tests.spark.rewriting import Bench
@@ -105,6 +105,19 @@ def test_orphans_are_recorded_and_every_snapshot_reads_without_them(yard: Yard) 
     kept = yard.neve.runs(limit=1)[0]
     assert (kept.run_id, kept.kind, kept.outcome) == (record.run_id, "orphans", "done")
     assert kept.record["verdicts"]["orphan"] == 2
+
+
+def test_settings_state_store_and_catalog_are_no_orphans_of_the_table_they_lie_in(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stray = yard.plant("data/stray.parquet")
+    for name in ("neve/state.db", "neve/state.db-wal", "neve/state.db.lock", "neve/state.db.bak", "neve.yaml", "lake.db"):
+        yard.plant(name)
+    place = yard.neve._place
+    monkeypatch.setattr(place, "settings_file", yard.home / "neve.yaml")
+    monkeypatch.setattr(place, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"])
+    yard.age()
+    assert [str(yard.home / path) for path in yard.found()] == [stray]
 
 
 def test_a_dry_run_lists_what_a_run_takes_and_changes_nothing(yard: Yard) -> None:
@@ -210,7 +223,7 @@ def test_a_second_table_that_the_catalog_does_not_know_stops_it(yard: Yard, make
     other.age()
     table = other.load()
     drop(other.bench, other.bench.name)
-    with pytest.raises(InDoubtError, match=rf"is metadata of another table \({table.metadata.table_uuid}\)"):
+    with pytest.raises(InDoubtError, match=rf"metadata of another table is there \({table.metadata.table_uuid}: "):
         yard.run()
     assert yard.quarantine.files == {}
     assert len(table.scan().to_arrow()) == 5
@@ -227,7 +240,7 @@ def test_a_table_that_was_renamed_and_made_anew_at_its_old_place_stops_it(yard: 
     with pytest.raises(InDoubtError, match=rf"orphans\.{old} has files in"):
         new.run()
     drop(yard.bench, old)
-    with pytest.raises(InDoubtError, match="is metadata of another table"):
+    with pytest.raises(InDoubtError, match="metadata of another table is there"):
         new.run()
 
 
@@ -252,10 +265,11 @@ def test_another_table_s_data_path_counts_as_its_place(yard: Yard, make: Make) -
 
 def test_a_table_that_cannot_be_loaded_may_be_anywhere(yard: Yard, make: Make) -> None:
     broken = make()
+    broken.append(0, 5)
     yard.plant("data/lost.parquet")
     for path in (broken.home / "metadata").glob("*.json"):
         path.unlink()
-    with pytest.raises(InDoubtError, match=rf"nobody knows where local\.orphans\.{broken.bench.name} has its files"):
+    with pytest.raises(InDoubtError, match=rf"it is not known where local\.orphans\.{broken.bench.name} has its files"):
         yard.run(dry_run=True)
     assert yard.found(no_other_table_is_here=True) == ["data/lost.parquet"]
 
@@ -569,7 +583,7 @@ def test_a_large_listing_finds_what_a_small_one_does(
     small = yard.run(dry_run=True)
     assert [file.path for file in small.files] == planted
     monkeypatch.setattr(yard.neve._place, "storage", lambda _: storage)
-    monkeypatch.setattr("neve.engines.spark.listing._BATCH_FILES", 7)
+    monkeypatch.setattr("neve.spark.maintenance.listing._BATCH_FILES", 7)
     large = yard.run(dry_run=True)
     assert (large.files, large.listed, large.verdicts) == (small.files, small.listed, small.verdicts)
 
@@ -639,7 +653,7 @@ def test_what_spark_makes_of_a_file_is_what_the_rules_make_of_it(spark: SparkSes
     spellings = Spellings.of()
     for root in ("/t", "s3://b/t", "file:/t"):
         for hidden in ((), ("_p=", "_neve="), (".p=",)):
-            rules = Rules(root=spellings.parse(root), spellings=spellings, cutoff_ms=10, hidden=hidden)
+            rules = OrphanRules(root=spellings.parse(root), spellings=spellings, cutoff_ms=10, hidden=hidden)
             asked = [(path, modified, rules.judge(path, modified)) for path, modified in rows]
             verdict = f.when(is_inside(rules), verdicts(rules)).alias("verdict")
             found = located(frame, spellings, home_of(root)).select("path", "modified_ms", verdict).collect()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neve.compose import Neve
-from neve.core.record import RunOutcome
 from neve.errors import CommitConflictError
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from tests.spark.rewriting import Bench
 
@@ -81,7 +81,7 @@ def test_the_next_ten_writes_make_a_quarter_of_the_files(table: Bench, neve: Nev
 def test_properties_that_others_change_in_between_are_not_overwritten(
     table: Bench, neve: Neve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neve.engines.spark.bridge import TableBridge
+    from neve.spark.table.bridge import TableBridge
 
     table.sql("INSERT INTO {} SELECT id, 1 FROM range(0, 10, 1, 1)")
     real = TableBridge.swap_properties

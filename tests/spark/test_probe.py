@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from neve.core.content import Fingerprint, Measured, probe_result
-from neve.core.model import TableName
-from neve.core.plan_words import Kernel
-from neve.engines.spark.probe import Probe, require_query
 from neve.errors import BadRequestError
+from neve.rewrite.content import Fingerprint, Measured, probe_result
+from neve.rewrite.group import Kernel
+from neve.spark.tasks.probe import Probe, require_query
+from neve.table.state import TableName
 from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.maintenance import Operation
-from neve.core.quarantine import TRASH, Doomed, Fate
-from neve.core.record import RunOutcome
 from neve.errors import BadRequestError, LeaseHeldError
+from neve.maintenance.quarantine import TRASH, Doomed, Fate, FateChange
+from neve.maintenance.record import Operation
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.state import StateStore
+from neve.state.rows import Run
 from tests.spark.rewriting import Bench
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def test_a_file_that_came_to_be_needed_in_the_trash_is_put_back_by_the_purge(tab
         trash = f"{table.bench.load().location().removeprefix('file:')}/{TRASH}/run2/data/x.parquet"
         Path(trash).parent.mkdir(parents=True)
         Path(needed).rename(trash)
-        store.settle_doomed(uuid, [(needed, Fate.TRASHED, trash)], table.clock.ms)
+        store.settle_doomed(uuid, [FateChange(needed, Fate.TRASHED, trash)], table.clock.ms)
     table.clock.ms += 7 * DAY + 1
     done = table.neve.purge(table.name)
     assert (done.outcome, done.files, done.needed) == (RunOutcome.DONE, 1, 1)
@@ -174,11 +175,28 @@ def test_a_file_that_came_to_be_needed_in_the_trash_is_put_back_by_the_purge(tab
     assert caught.value.hint == "trash-keep says how long files can be restored."
 
 
+def test_a_file_outside_of_the_table_is_judged_only_by_the_table_it_was_recorded_for(
+    table: Quarantined, tmp_path: Path
+) -> None:
+    """A copy of a table has the same uuid, and this table does not know what the copy needs."""
+    files = {name: tmp_path / f"{name}.parquet" for name in ("dr.db.t", "local.quarantine.renamed", "unknown")}
+    uuid = str(table.bench.load().metadata.table_uuid)
+    with StateStore.open(table.state) as store:
+        for name in ("dr.db.t", "local.quarantine.renamed"):
+            store.start_run(Run(f"of {name}", uuid, name, "orphans", 1))
+    for name, file in files.items():
+        file.write_text("data")
+        table.doom(str(file), run_id=f"of {name}")
+    record = table.neve.settle(table.name, at_once=True)
+    assert (record.files, record.elsewhere) == (1, {"dr.db.t": 1, "an unknown table": 1})
+    assert [name for name, file in files.items() if file.exists()] == ["dr.db.t", "unknown"]
+
+
 def test_a_table_that_another_run_holds_is_left_alone(table: Quarantined) -> None:
     table.doom(path := stray(table))
     with StateStore.open(table.state) as store:
         uuid = str(table.bench.load().metadata.table_uuid)
-        store.take_lease(uuid, run_id="other", owner="elsewhere:1", now_ms=table.clock.ms, until_ms=table.clock.ms + DAY)
+        store.take_lease(uuid, run_id="other", owner="elsewhere:1", now_ms=table.clock.ms, lease_ms=DAY)
     with pytest.raises(LeaseHeldError, match="run other"):
         table.neve.settle(table.name, at_once=True)
     assert Path(path).exists()
@@ -191,6 +209,6 @@ def test_a_table_whose_files_are_not_to_be_removed_keeps_them(table: Quarantined
     done = table.neve.settle(table.name, at_once=True)
     assert (done.outcome, done.reason) == (
         RunOutcome.NOTHING_TO_DO,
-        "the table property gc.enabled is false, so that no file of the table is removed",
+        "the table property gc.enabled is false, so no file is removed",
     )
     assert Path(path).exists()

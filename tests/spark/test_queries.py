@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.plan_words import Tier
 from neve.errors import BadRequestError
-from neve.flow.plan import Request
+from neve.rewrite.group import Tier
+from neve.rewrite.planner import Request
 from neve.settings import load_settings
 from tests.spark.rewriting import Bench
 

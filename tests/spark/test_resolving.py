@@ -20,15 +20,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
-from neve.core.resolving import KeyFile, KeyTask, Realm, ResolveDelete, ResolvedFile, ResolveInput, key_files
-from neve.core.work import DeleteFile, DeleteKind, InputFile
-from neve.engines.spark.resolving import Resolver, ResolvingError
-from neve.engines.spark.resolving_keys import Screen
-from neve.engines.spark.resolving_tasks import ReadKeys
 from neve.errors import BadRequestError
 from neve.kernels.arrow.schema import arrow_schema
+from neve.rewrite.equality_rows import KeyFile, KeyTask, Realm, ResolveDelete, ResolvedFile, ResolveInput, key_files
+from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile
 from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
+from neve.spark.tasks.resolving import Resolver, ResolvingError
+from neve.spark.tasks.resolving_keys import Screen
+from neve.spark.tasks.resolving_tasks import ReadKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,8 @@ class Lake:
         return {path: sorted(hits) for path, hits in found.items() if hits}
 
     def resolve(self, spark: SparkSession) -> list[ResolvedFile]:
-        return Resolver(spark, {}).resolve(
+        self.resolver = Resolver(spark, {})
+        return self.resolver.resolve(
             self.data, self.deletes, key_fields=self.fields, output_prefix=f"{self.directory}/vectors/x"
         )
 
@@ -399,6 +400,18 @@ def test_a_missing_delete_file_is_named_and_nothing_is_left(spark: SparkSession,
     with pytest.raises(ResolvingError, match=f"^Cannot resolve equality deletes: .*{re.escape(gone)}"):
         lake.resolve(spark)
     assert lake.written() == set()
+
+
+def test_files_of_lost_attempts_are_unused_and_nothing_is_deleted(spark: SparkSession, lake: Lake) -> None:
+    lake.add_data([{IDS["int"]: 0}], sequence=1)
+    lake.add_delete([IDS["int"]], [{IDS["int"]: 0}], sequence=2)
+    stray, other = lake.directory / "vectors" / "x-stray.puffin", lake.directory / "vectors" / "other.puffin"
+    stray.parent.mkdir(exist_ok=True)
+    for path in (stray, other):
+        path.write_bytes(b"")
+    (resolved,) = lake.resolve(spark)
+    assert lake.written() == {resolved.path, str(stray), str(other)}
+    assert (lake.resolver.unused(), lake.resolver.unused()) == ([str(stray)], [])
 
 
 def test_a_damaged_data_file_is_named(spark: SparkSession, lake: Lake) -> None:

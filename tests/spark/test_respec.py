@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.model import TableState
-from neve.core.plan import Plan
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import Policy
-from neve.core.record import GroupState, RunOutcome, RunRecord
-from neve.flow.plan import Request, plan
+from neve.policy.model import Policy
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.plan import Plan
+from neve.rewrite.planner import Request, plan
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
+from neve.table.state import TableState
 from tests.samples.reading import data_files
 from tests.spark.deleting import MERGE_ON_READ, delete_equal
 from tests.spark.evolving import evolved

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.compose import Neve
-from neve.core.manifest_plan import ManifestGroup, ManifestPlan, ManifestsRecord, Motive, Reads
-from neve.core.record import RunOutcome
-from neve.core.units import MIB
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.manifests import SparkManifests
 from neve.errors import BadRequestError, CommitUnknownError, VerificationError
+from neve.maintenance.manifests import ManifestGroup, ManifestPlan, ManifestReads, ManifestsRecord, Motive
+from neve.rewrite.record import RunOutcome
+from neve.spark.maintenance.manifests import SparkManifests
+from neve.spark.table.bridge import TableBridge
+from neve.table.units import MIB
 from tests.spark.keeping import entries, manifest_paths, opened
 from tests.spark.rewriting import Bench
 
@@ -257,8 +257,8 @@ def test_a_plan_of_manifests_that_are_gone_writes_nothing_and_calls_no_live_list
             ManifestGroup(spec_id=0, holds_deletes=False, motive=Motive.MERGE, paths=("gone",), bytes=1, files=1, outputs=1),
         ),
         target_bytes=8 * MIB,
-        before=Reads(whole=1, one=None, seconds=0),
-        after=Reads(whole=1, one=None, seconds=0),
+        before=ManifestReads(whole=1, one=None, seconds=0),
+        after=ManifestReads(whole=1, one=None, seconds=0),
     )
     bridge = TableBridge(bench.spark, bench.state().name)
     written = SparkManifests(bench.spark, bridge).write(before)

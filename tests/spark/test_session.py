@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from neve.engines.spark.session import open_session
 from neve.errors import EnvironmentFaultError
+from neve.spark.runtime.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

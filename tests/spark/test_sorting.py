@@ -15,17 +15,17 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from neve.core.layout import Layout, LayoutKind, SortField, sorted_by
-from neve.core.model import TableName
-from neve.core.plan_words import Kernel
-from neve.core.record import RunOutcome
-from neve.core.work import FailedOrder, InputFile, WorkOrder, WorkResult, WriteSettings
-from neve.engines.spark import sorting
-from neve.engines.spark.bridge import TableBridge
-from neve.engines.spark.rewrite import SparkEngine
-from neve.engines.spark.sorting import Sorter
-from neve.engines.spark.spark_kernel import SparkKernel
-from neve.flow.tools import Tools
+from neve.commit.tools import Tools
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import RunOutcome
+from neve.rewrite.work_order import FailedOrder, InputFile, WorkOrder, WorkResult, WriteSettings
+from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks import sorting
+from neve.spark.tasks.rewrite import SparkEngine
+from neve.spark.tasks.sorting import Sorter
+from neve.spark.tasks.spark_kernel import SparkKernel
+from neve.table.layout import Layout, LayoutKind, SortField, sorted_by
+from neve.table.state import TableName
 from tests.samples.reading import data_files, duckdb_query, local
 from tests.spark.rewriting import Bench
 

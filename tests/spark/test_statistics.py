@@ -11,9 +11,9 @@ import duckdb
 import pytest
 
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.core.table_statistics import RELATIVE_ERROR, THETA, StatisticsRecord
-from neve.engines.spark.statistics import SparkStatistics
+from neve.maintenance.statistics import RELATIVE_ERROR, THETA, StatisticsRecord
+from neve.rewrite.record import RunOutcome
+from neve.spark.maintenance.statistics import SparkStatistics
 from tests.samples.reading import local
 from tests.spark.keeping import opened
 from tests.spark.rewriting import Bench
@@ -144,7 +144,7 @@ def test_statistics_that_others_published_meanwhile_are_not_replaced(
         return done
 
     monkeypatch.setattr(SparkStatistics, "write", struck)
-    monkeypatch.setattr("neve.maintenance.statistics.ATTEMPTS", 2)
+    monkeypatch.setattr("neve.operations.statistics.ATTEMPTS", 2)
     record = run(neve, bench, columns=["day"])
     head = bench.load().metadata.current_snapshot_id
     assert head is not None

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from neve.compose import Neve
-from neve.core.record import RunOutcome, RunRecord
-from neve.flow.plan import Request
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
 from tests.samples.reading import duckdb_query
 from tests.spark.rewriting import Bench

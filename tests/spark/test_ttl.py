@@ -2,103 +2,29 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.core.ttl import TtlRecord
-from neve.engines.spark.ttl import SparkPastRows
 from neve.errors import BadRequestError, CommitUnknownError
-from neve.settings import load_settings
-from tests.spark.rewriting import Bench
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
+from neve.spark.table.bridge import TableBridge
+from neve.table.state import TableName
+from tests.spark.limiting import CLOCK, DAY, NOON, Kept, Make, Moved, maker, striking, swap_names, with_two_times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NUMBERS = count(1)
-NOON = datetime(2025, 6, 15, 12, tzinfo=UTC)
-DAY = 86_400
-
-
-class Moved:
-    """A clock that stands until somebody moves it."""
-
-    seconds = NOON.timestamp()
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-
-CLOCK = Moved()
-
-
-@dataclass
-class Kept:
-    """A table and the composition root that enforces its limit."""
-
-    bench: Bench
-    open: Callable[..., Neve]
-
-    def sql(self, statement: str) -> Any:
-        return self.bench.sql(statement)
-
-    def append(self, first: int, *days: float, branch: str = "") -> None:
-        """One file: a row for each number of days before noon, with ids from `first` on."""
-        rows = ", ".join(f"({first + i}, {int(NOON.timestamp() - days * DAY)})" for i, days in enumerate(days))
-        self.insert(f"SELECT id, timestamp_seconds(s) FROM VALUES {rows} AS t(id, s)", branch)
-
-    def insert(self, select: str, branch: str = "") -> None:
-        to = f"{self.bench.sql_name}.branch_{branch}" if branch else self.bench.sql_name
-        self.bench.spark.sql(f"INSERT INTO {to} SELECT /*+ COALESCE(1) */ * FROM ({select})")
-
-    def ttl(self, keep: str | None = "30 days", *, column: str | None = "ts", knobs: Any = None, **words: Any) -> TtlRecord:
-        said = {"ttl": keep, "ttl-column": column, **(knobs or {})}
-        with self.open({key: value for key, value in said.items() if value is not None}) as neve:
-            return neve.ttl(f"{self.bench.namespace}.{self.bench.name}", **words)
-
-    def ids(self) -> list[int]:
-        """In which Spark and DuckDB agree."""
-        found = self.bench.ids()
-        by_duckdb = sorted(int(row.split("'id': ")[1].split(",")[0].rstrip("}")) for row in self.bench.duckdb())
-        assert by_duckdb == found
-        return found
-
-    def of_ref(self, ref: str) -> list[int]:
-        self.sql("REFRESH TABLE {}")
-        return sorted(row.id for row in self.sql(f"SELECT id FROM {{}} VERSION AS OF '{ref}'").collect())
-
-    def head(self) -> int | None:
-        return self.bench.load().metadata.current_snapshot_id
-
-
-Make = Callable[..., Kept]
 
 
 @pytest.fixture(scope="module")
 def make(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Make:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS local.ttl")
-    url = f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db"
-
-    def open_(knobs: dict[str, str]) -> Neve:
-        settings = load_settings(environ={}, flags={"state.url": url, **knobs})
-        opened = Neve.open(settings, warehouse=str(warehouse), environ={}, clock=CLOCK)
-        vars(opened._place)["spark"] = spark
-        return opened
-
-    def make(columns: str = "ts TIMESTAMP", how: str = "", *, version: int = 2, mode: str = "merge-on-read") -> Kept:
-        bench = Bench(spark, warehouse, "ttl", f"t{next(NUMBERS)}")
-        properties = f"'format-version' = '{version}', 'write.delete.mode' = '{mode}', 'commit.retry.min-wait-ms' = '1'"
-        bench.sql(f"CREATE TABLE {{}} (id BIGINT, {columns}) USING iceberg {how} TBLPROPERTIES ({properties})")
-        return Kept(bench, open_)
-
-    return make
+    return maker(spark, warehouse, tmp_path_factory.mktemp("state"), "ttl")
 
 
 @pytest.fixture
@@ -170,7 +96,14 @@ def test_partitions_prove_it_where_files_tell_no_bounds(make: Make) -> None:
     assert table.ids() == [3, 4, 5]
 
 
-COLUMNS = "n TIMESTAMP_NTZ, d DATE, day INT, ms BIGINT, text STRING, s STRUCT<ts: TIMESTAMP>"
+COLUMNS = "n TIMESTAMP_NTZ, d DATE, day INT, ms BIGINT, text STRING, s STRUCT<ts: TIMESTAMP, `a.b`: DATE>, `c.d` DATE"
+NO_DAYS = [
+    "concat('2020-01-01', chr(10))",
+    "concat('2020-01-01', chr(13), chr(10))",
+    "concat(chr(10), '2020-01-01')",
+    "'0000-00-00'",
+]
+"""Of which Java's `$` takes the first two for days."""
 OTHERS = [
     ("n", None),
     ("d", None),
@@ -178,6 +111,8 @@ OTHERS = [
     ("ms", "milliseconds"),
     ("text", "yyyy-MM-dd"),
     ("s.ts", None),
+    ("s.a.b", None),
+    ("c.d", None),
 ]
 
 
@@ -190,8 +125,10 @@ def test_dates_numbers_and_texts_tell_a_time_too_and_what_tells_none_stays(make:
         "(3, NULL, NULL, 0, 0, '')",
         "(4, NULL, NULL, NULL, 1747396799, '2024')",
         "(5, NULL, NULL, -1, NULL, 'n/a')",
+        *(f"({6 + i}, NULL, NULL, NULL, NULL, {text})" for i, text in enumerate(NO_DAYS)),
     ]
-    casts = "CAST(n AS TIMESTAMP_NTZ), CAST(d AS DATE), day, ms, text, named_struct('ts', to_timestamp(concat(n, 'Z')))"
+    days = "named_struct('ts', to_timestamp(concat(n, 'Z')), 'a.b', CAST(d AS DATE)), CAST(d AS DATE)"
+    casts = f"CAST(n AS TIMESTAMP_NTZ), CAST(d AS DATE), day, ms, text, {days}"
     table.insert(f"SELECT id, {casts} FROM VALUES {', '.join(rows)} AS t(id, n, d, day, ms, text)")
     for column, form in OTHERS:
         counts = table.ttl(column=column, knobs={"ttl-format": form} if form else None, dry_run=True).counts
@@ -199,13 +136,15 @@ def test_dates_numbers_and_texts_tell_a_time_too_and_what_tells_none_stays(make:
     table.sql("ALTER TABLE {} RENAME COLUMN text TO told")
     table.ttl(column="told", knobs={"ttl-format": "yyyy-MM-dd"})
     assert table.ttl(column="told", knobs={"ttl-format": "yyyy-MM-dd"}, enforce=True).counts.rows_deleted == 1
-    assert table.ids() == [2, 3, 4, 5]
+    assert table.ids() == [2, 3, 4, 5, 6, 7, 8, 9]
+    table.ttl(column="s.a.b")
+    assert table.ttl(column="s.a.b", enforce=True).outcome is RunOutcome.NOTHING_TO_DO
 
 
 def test_a_first_enforcement_needs_a_preview_and_takes_its_cutoff(make: Make, clock: Moved) -> None:
     table = make()
     table.append(0, 40, 29.5)
-    with pytest.raises(BadRequestError, match=r"Cannot enforce the limit of local.ttl.t\d+: it was never previewed"):
+    with pytest.raises(BadRequestError, match=r"Cannot enforce the limit of local.ttl.ttl\d+: it was never previewed"):
         table.ttl(enforce=True)
     table.ttl(dry_run=True)
     with pytest.raises(BadRequestError, match="it was never previewed"):
@@ -227,18 +166,7 @@ def at_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Lets something happen before the first commit of a kind is sent, or after it has landed; counts what is sent."""
 
     def arm(kind: str, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None) -> list[str]:
-        sent: list[str] = []
-        real = getattr(SparkPastRows, kind)
-
-        def struck(self: SparkPastRows, *args: Any) -> None:
-            sent.append(kind)
-            first = len(sent) == 1
-            before() if first else None
-            real(self, *args)
-            after() if first else None
-
-        monkeypatch.setattr(SparkPastRows, kind, struck)
-        return sent
+        return striking(monkeypatch, kind, before, after)
 
     return arm
 
@@ -286,3 +214,104 @@ def test_deletes_of_dropped_files_do_not_come_back_to_life(make: Make) -> None:
     assert (preview.counts.rows_dropped, preview.counts.rows_deleted) == (3, 2)  # a dropped file's rows are those it stores
     record = table.ttl(enforce=True)
     assert (record.counts, table.ids()) == (preview.counts, [13, 30])
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("delete", "field 2 is now event_ts"), ("_send", "was rolled back: ")])
+def test_rows_go_by_field_id_when_columns_change_their_names_meanwhile(
+    make: Make, at_commit: Any, kind: str, reason: str
+) -> None:
+    table = with_two_times(make("ts TIMESTAMP, made TIMESTAMP"))
+    table.ttl()
+    assert table.ttl(enforce=True).counts.rows_deleted == 2
+    table.insert("SELECT 20, timestamp_seconds(1), TIMESTAMP '2001-01-01 00:00:00Z' UNION ALL SELECT 21, now(), now()")
+    at_commit(kind, before=lambda: swap_names(table))
+    record = table.ttl(enforce=True)
+    assert (record.outcome, record.counts.nothing) == (RunOutcome.FAILED, True)
+    assert reason in str(record.reason)
+    assert table.ids() == [1, 11, 12, 20, 21]
+
+
+def test_a_name_that_has_come_to_another_column_needs_a_new_preview(make: Make) -> None:
+    table = with_two_times(make("ts TIMESTAMP, made TIMESTAMP"))
+    table.ttl()
+    table.ttl(enforce=True)
+    swap_names(table)
+    with pytest.raises(BadRequestError, match=r"never previewed for this column: ts is now field 3 and was field 2"):
+        table.ttl(enforce=True)
+    assert table.ids() == [1, 11, 12]
+
+
+def test_a_session_that_sends_writes_to_another_branch_is_refused(make: Make) -> None:
+    table = four_files(make())
+    table.sql("ALTER TABLE {} CREATE BRANCH audit")
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    table.ttl()
+    everything = table.of_ref("main")
+    conf = table.bench.spark.conf
+    for key in ("spark.wap.branch", "spark.wap.id"):
+        conf.set(key, "audit")
+        try:
+            with pytest.raises(BadRequestError, match=f"{key}=audit sends its reads and writes elsewhere"):
+                table.ttl(enforce=True)
+        finally:
+            conf.unset(key)
+    assert table.of_ref("audit") == table.of_ref("main") == everything
+    table.ttl(enforce=True)
+    assert (table.of_ref("audit"), table.of_ref("main")) == (everything, [12, 13, 20, 30])
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_row_that_two_position_deletes_name_is_in_nobody_s_way(make: Make, upgraded: bool) -> None:
+    table = make()
+    table.append(10, 40, 31, 29, 1)
+    table.sql("ALTER TABLE {} CREATE BRANCH other")
+    to = table.bench.sql_name
+    for target in (to, f"{to}.branch_other"):  # two writers delete the same rows, as under snapshot isolation
+        table.bench.spark.sql(f"DELETE FROM {target} WHERE id IN (11, 12)")
+    bridge = TableBridge(table.bench.spark, TableName(catalog="local", namespace=("ttl",), name=table.bench.name))
+    head, other = bridge.head(), bridge.head("other")
+    assert head is not None
+    assert other is not None
+    bridge.row_delta(bridge.delete_files(other), [], referenced=[f.path for f in bridge.scan(head)], head=head, summary={})
+    table.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('format-version' = '{3 if upgraded else 2}')")
+    preview = table.ttl()
+    record = table.ttl(enforce=True)
+    assert (record.outcome, record.reason, record.counts) == (RunOutcome.DONE, None, preview.counts)
+    assert (record.counts.rows_deleted, table.ids()) == (1, [13])
+
+
+@pytest.mark.parametrize("seed", [15, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5))])
+def test_an_idle_table_keeps_its_rows_whatever_maintenance_runs(make: Make, clock: Moved, seed: int) -> None:
+    """By `last-write` no row younger than the limit at the last write ever goes, in any order of steps and years later."""
+    table, rng = make(), random.Random(seed)
+    began = time.time()
+    for first in (0, 10, 20):
+        ages = ", ".join(f"({first + i}, {int(began - days * DAY)})" for i, days in enumerate((1, 20, 29)))
+        table.insert(f"SELECT id, timestamp_seconds(s) FROM VALUES {ages} AS t(id, s)")
+    knobs = {
+        "ttl": "30 days",
+        "ttl-column": "ts",
+        "ttl-since": "last-write",
+        "snapshot-keep": "1 days",
+        "snapshot-min-count": "1",
+        "state.keep": "100000 days",
+    }
+    name, kept = f"ttl.{table.bench.name}", table.ids()
+    clock.seconds = began + 60
+    with table.open(knobs) as neve:
+        neve.ttl(name)
+        steps = ["compact", "expire", "ttl", "expire", "ttl", *rng.choices(["compact", "expire", "ttl", "other"], k=4)]
+        for step in steps:
+            clock.seconds += rng.choice([60, 5 * DAY, 400 * DAY, -2 * DAY])
+            if step == "compact":
+                neve.compact(name, request=Request(force=True))
+            elif step == "expire":
+                neve.expire(name)
+            elif step == "other":
+                call = f"CALL local.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+                table.bench.spark.sql(call).collect()
+            else:
+                neve.ttl(name, enforce=True)
+            assert table.ids() == kept, f"lost rows by {step} of {steps}"
+        left = neve.ttl(name, enforce=True)
+    assert (left.outcome, left.counts.nothing) == (RunOutcome.NOTHING_TO_DO, True)

@@ -14,8 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.flow.plan import Request
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from tests.samples.reading import duckdb_query
 

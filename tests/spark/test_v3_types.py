@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.core.plan_words import Kernel
 from neve.kernels.orders import OrderFailedError
+from neve.rewrite.group import Kernel
 from tests.kernels.arrow_make import field
 from tests.spark.one_kernel import rewrite
 from tests.spark.rewriting import Bench

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.orc import ORCFile
 
+from neve.commit.marker import Marker
 from neve.compose import Neve
-from neve.core.marker import Marker
-from neve.core.plan_words import Kernel, Tier
-from neve.core.record import RunOutcome
 from neve.errors import BadRequestError, LeaseHeldError
-from neve.flow.plan import Request
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from tests.spark.rewriting import Bench
 
@@ -214,3 +214,33 @@ def test_the_codec_of_the_policy_is_parquets_and_files_of_another_format_keep_th
 
 def local(path: str) -> str:
     return path.removeprefix("file:")
+
+
+def test_a_compaction_counts_only_for_branches_whose_history_has_its_snapshot(neve: Neve, bench: Bench) -> None:
+    table = f"chosen.{bench.name}"
+    bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('neve.min-input-files' = '2')")
+    bench.sql("ALTER TABLE {} CREATE BRANCH audit")
+
+    def due(branch: str = "main") -> int:
+        return len(neve.plan(table, request=Request(branch=branch)).groups)
+
+    def compacted() -> list[bool]:
+        partitions = neve.inspect(table).partitions
+        assert partitions is not None
+        return [partition.last_compaction_ms is not None for partition in partitions]
+
+    assert (due(), due("audit")) == (2, 2)
+    assert neve.compact(table, request=Request(branch="audit")).files_written == 2
+    assert (due(), due("audit"), compacted()) == (2, 0, [False, False])
+
+    ours = neve.compact(table)
+    assert (due(), compacted()) == (0, [True, True])
+    neve.roll_back(ours.run_id)
+    assert (due(), due("audit"), compacted()) == (2, 0, [False, False])
+
+    again = neve.compact(table)
+    bench.sql(f"CALL local.system.rollback_to_snapshot('{table}', {again.snapshot_before})")
+    assert (due(), compacted()) == (2, [False, False])
+
+    bench.sql(f"CALL local.system.fast_forward('{table}', 'main', 'audit')")
+    assert (due(), compacted(), len(bench.paths())) == (0, [True, True], 2)

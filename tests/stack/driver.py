@@ -123,8 +123,8 @@ def _sql(neve: Any, statement: str) -> list[dict[str, Any]]:
 
 
 def _compact(neve: Any, table: str, kernel: str | None = None) -> Any:
-    from neve.core.plan_words import Kernel
-    from neve.flow.plan import Request
+    from neve.rewrite.group import Kernel
+    from neve.rewrite.planner import Request
 
     return neve.compact(table, request=Request(force=True, kernel=Kernel(kernel) if kernel else None)).model_dump(mode="json")
 
@@ -141,7 +141,7 @@ def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: A
     """Any operation besides compaction, by a clock that is so many days ahead; `strike` is a statement that another writer
     gets in before the first commit of an expiry."""
     from neve.compose.orphans import OrphansAsked
-    from neve.engines.spark.expiry import SparkPast
+    from neve.spark.maintenance.expiry import SparkPast
     from tests.spark.killing import Ahead
 
     for part in vars(neve).values():
@@ -171,7 +171,7 @@ def _quarantined(neve: Any, table: str) -> Any:
 
 
 def _die(neve: Any, at: str) -> None:  # noqa: ARG001 - one shape for all
-    from neve.engines.spark.bridge import TableBridge
+    from neve.spark.table.bridge import TableBridge
     from neve.state import StateStore
 
     name, _, moment = at.partition(":")

@@ -103,10 +103,10 @@ class Lake:
         return answered
 
     def strays(self, table: Table) -> set[str]:
-        """Files that no snapshot knows, and uploads that were begun and not ended."""
+        """Files that neither a snapshot nor the quarantine knows, and uploads that were begun and not ended."""
         places = (f"{table.location()}/data", self.elsewhere)
         lying = {path for place in places for path in objects(self.s3, place) | uploads(self.s3, place)}
-        return lying - referenced(table)
+        return lying - referenced(table) - set(self.driver.ask("quarantined", table=f"{self.namespace}.t"))
 
 
 @pytest.fixture

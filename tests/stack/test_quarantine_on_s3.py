@@ -9,18 +9,18 @@ from uuid import uuid4
 
 import pytest
 
-from neve.core.quarantine import Fate
-from neve.core.record import RunOutcome
-from neve.errors import AccessDeniedError
-from neve.maintenance.moving import QuarantineRequest, QuarantineTools
-from neve.maintenance.quarantine import purge, restore, settle
+from neve.errors import AccessDeniedError, NeveError
+from neve.maintenance.quarantine import Fate
+from neve.operations.quarantine import purge, restore, settle
+from neve.operations.quarantine_moves import QuarantineRequest, QuarantineTools
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
-from neve.storage_moves import StoredFiles
-from neve.storage_s3 import S3Files
+from neve.storage.moves import StoredFiles
+from neve.storage.s3 import S3Files
 from stack.endpoints import S3Endpoint
 from stack.servers.s3 import client
 from tests.flow.fakes import FakeWriter
-from tests.maintenance.quarantine_fakes import DAY, TABLE, World
+from tests.maintenance.quarantine_fakes import DAY, TABLE, World, proof
 
 pytestmark = pytest.mark.stack
 
@@ -108,10 +108,22 @@ def test_files_go_to_the_trash_come_back_go_again_and_are_purged(bucket: Bucket,
     assert bucket.keys() == ["data/needed"]
 
 
+def test_without_a_proof_nothing_is_moved_or_deleted(bucket: Bucket) -> None:
+    a, b = bucket.put("a", "b")
+    s3 = S3Files(bucket.properties)
+    with pytest.raises(NeveError, match=rf"^Cannot remove {a}: nobody has checked"):
+        s3.delete([b, a], proof(b))
+    with pytest.raises(NeveError, match=rf"^Cannot remove {a}: nobody has checked"):
+        s3.move([(a, f"{a}2")], proof(b))
+    with pytest.raises(NeveError, match=rf"^Cannot put {a} back: it is in no trash directory$"):
+        s3.put_back([(a, f"{a}2")])
+    assert bucket.keys() == ["a", "b"]
+
+
 def test_a_move_overwrites_nothing_and_tells_what_is_missing(bucket: Bucket) -> None:
     a, taken = bucket.put("a", "taken")
     gone = f"{bucket.location}/gone"
-    assert bucket.files.move([(a, taken), (gone, f"{gone}2")]) == {
+    assert bucket.files.move([(a, taken), (gone, f"{gone}2")], proof(a, gone)) == {
         a: f"Cannot move {a}: there is a file at {taken}",
         gone: f"Cannot move {gone}: it is not there",
     }
@@ -126,7 +138,7 @@ def test_the_original_stays_where_the_copy_came_out_different(bucket: Bucket, mo
 
     monkeypatch.setattr(S3Files, "_copy", damage)
     target = f"{bucket.location}/b"
-    assert bucket.files.move([(a, target)]) == {a: f"Cannot move {a}: its copy {target} came out different"}
+    assert bucket.files.move([(a, target)], proof(a)) == {a: f"Cannot move {a}: its copy {target} came out different"}
     assert bucket.keys() == ["a"]
 
 
@@ -141,13 +153,13 @@ def test_a_file_that_was_uploaded_in_parts_is_moved_although_its_etag_changes(bu
     told = {"Parts": [{"ETag": etag, "PartNumber": n} for n, etag in enumerate(parts, 1)]}
     bucket.plain.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=told)
     source, target = f"{bucket.location}/parts", f"{bucket.location}/.neve-trash/r/parts"
-    assert bucket.files.move([(source, target)]) == {}
+    assert bucket.files.move([(source, target)], proof(source)) == {}
     assert bucket.files.sizes([source, target]) == [None, sum(sizes)]
 
 
 def test_thousands_of_files_are_deleted_with_few_requests(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = bucket.put(*(f"data/{n}" for n in range(30)))
-    monkeypatch.setattr("neve.storage_s3._DELETES", 12)
+    monkeypatch.setattr("neve.storage.s3._DELETES", 12)
     s3 = bucket.files._s3
     calls: list[int] = []
     real = s3._client.delete_objects  # type: ignore[attr-defined]
@@ -157,7 +169,8 @@ def test_thousands_of_files_are_deleted_with_few_requests(bucket: Bucket, monkey
         return real(**words)
 
     monkeypatch.setattr(s3._client, "delete_objects", counting)  # type: ignore[attr-defined]
-    assert bucket.files.delete([*paths, f"{bucket.location}/gone"]) == {}
+    doomed = [*paths, f"{bucket.location}/gone"]
+    assert bucket.files.delete(doomed, proof(*doomed)) == {}
     assert (sorted(calls), bucket.keys()) == ([7, 12, 12], [])
 
 
@@ -181,5 +194,5 @@ def test_a_wrong_secret_is_access_denied(bucket: Bucket) -> None:
     wrong = StoredFiles({**bucket.properties, "s3.secret-access-key": "wrong"})
     with pytest.raises(AccessDeniedError, match=r"^Cannot look at s3://"):
         wrong.sizes([f"{bucket.location}/a"])
-    failures = wrong.delete([f"{bucket.location}/a"])
+    failures = wrong.delete([f"{bucket.location}/a"], proof(f"{bucket.location}/a"))
     assert "access denied" in failures[f"{bucket.location}/a"]

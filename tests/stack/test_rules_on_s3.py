@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from neve.storage_rules import deleting_rules
+from neve.storage.rules import deleting_rules
 from stack.endpoints import S3Endpoint
 from stack.servers.s3 import client
 

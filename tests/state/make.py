@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neve.core.record import GroupRecord, RunOutcome, RunRecord
+from neve.rewrite.record import GroupRecord, RunOutcome, RunRecord
 
 
 def make_record(*groups: GroupRecord, run_id: str = "r1", table_uuid: str = "t", finished_ms: int = 9) -> RunRecord:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from neve.state import migrate
 from neve.state.database import connect, writing
@@ -35,7 +36,22 @@ def make_old_store(url: str, version: str) -> None:
             rows["runs"] |= {"owner": "h:1", "plan": json.dumps({"long": "ago"})}
             rows["run_groups"] = {"run_id": "old", "group_id": 0, "state": "committed", "output_prefix": "p", "result": "{}"}
         for table, row in rows.items():
-            columns = ", ".join(row)
-            values = ", ".join(f":{name}" for name in row)
-            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+            _insert(connection, table, row)
     engine.dispose()
+
+
+def add_old_compactions(url: str, run_id: str, partitions: list[str], record: dict[str, Any] | None) -> None:
+    """Partitions that a run compacted, as releases before 0007 recorded them; without a record the run has been pruned."""
+    engine = connect(url, create=False)
+    with writing(engine) as connection:
+        if record is not None:
+            _insert(connection, "runs", {**FINISHED, "run_id": run_id, "outcome": "done", "record": json.dumps(record)})
+        for partition in partitions:
+            home = {"spec_id": 0, "partition": partition, "table_uuid": "t", "committed_ms": 2}
+            _insert(connection, "partitions_compacted", {"run_id": run_id, **home})
+    engine.dispose()
+
+
+def _insert(connection: Connection, table: str, row: dict[str, Any]) -> None:
+    columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)

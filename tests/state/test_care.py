@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from neve.core.files import Partition
-from neve.core.record import GroupState
 from neve.errors import BadRequestError, StateError
-from neve.state import Output, Run, StateStore, care, database
+from neve.rewrite.record import GroupState
+from neve.state import Run, StateStore, StoredOutput, care, database
 from neve.state.copying import copy_database
 from neve.state.rows import Description, Upgraded
+from neve.state.schema import HEAD
+from neve.table.files import Partition
 from tests.state.conftest import POSTGRES
 from tests.state.old_stores import make_old_store
 from tests.state.test_journal import RESULT, RUN
@@ -25,7 +26,7 @@ on_disk = pytest.mark.parametrize("url", ["sqlite", POSTGRES], indirect=True)
 
 
 def test_describes_a_store_that_is_not_there_and_does_not_make_it(tmp_path: Path, file_url: str) -> None:
-    assert care.describe(file_url) == Description(file_url, None, "0004", 0, NO_COUNTS, None)
+    assert care.describe(file_url) == Description(file_url, None, HEAD, 0, NO_COUNTS, None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -36,13 +37,13 @@ def test_describes_what_a_store_holds(url: str) -> None:
         store.written("r1", [RESULT])
         store.settled("r1", {0: GroupState.IN_DOUBT})
         store.start_run(Run("r0", "t", "db.t", "compact", 3))
-        store.add_commit("r0", partitions=[Partition(0, "")], outputs=[Output("f", 1, 1, 1)], committed_ms=1)
+        store.add_commit("r0", partitions=[Partition(0, "")], outputs=[StoredOutput("f", 1, 1, 1)], committed_ms=1)
         store.finish_run("r0", finished_ms=4, outcome="done", record={})
         for table in ("t", "u"):
-            store.take_lease(table, run_id="r1", owner="h:1", now_ms=1, until_ms=2)
+            store.take_lease(table, run_id="r1", owner="h:1", now_ms=1, lease_ms=1)
         store.release_lease("u", "r1", 1)
     told = care.describe(url)
-    assert (told.version, told.newest_version, told.oldest_run_ms) == ("0004", "0004", 3)
+    assert (told.version, told.newest_version, told.oldest_run_ms) == (HEAD, HEAD, 3)
     assert told.counts == {"runs": 2, "unfinished": 1, "groups": 1, "in_doubt": 1, "outputs": 1, "quarantined": 0, "leases": 1}
     assert told.size_bytes >= 32_768
 
@@ -51,7 +52,7 @@ def test_describes_what_a_store_holds(url: str) -> None:
 def test_describes_an_older_store_without_upgrading_it(url: str) -> None:
     make_old_store(url, "0001")
     told = care.describe(url)
-    assert (told.version, told.newest_version, told.oldest_run_ms) == ("0001", "0004", 1)
+    assert (told.version, told.newest_version, told.oldest_run_ms) == ("0001", HEAD, 1)
     assert told.counts == {**NO_COUNTS, "runs": 1, "outputs": 1}
     assert care.describe(url) == told
 
@@ -60,20 +61,20 @@ def test_describes_an_older_store_without_upgrading_it(url: str) -> None:
 def test_an_upgrade_tells_from_where_to_where(url: str) -> None:
     make_old_store(url, "0002")
     told = care.upgrade(url)
-    assert (told.before, told.after) == ("0002", "0004")
+    assert (told.before, told.after) == ("0002", HEAD)
     if url.startswith("sqlite"):
         assert told.copy is not None
         assert told.copy.name == "state.db.0002.bak"
         assert care.describe(f"sqlite:///{told.copy}").version == "0002"
     else:
         assert told.copy is None
-    assert care.upgrade(url) == Upgraded("0004", "0004", None)
+    assert care.upgrade(url) == Upgraded(HEAD, HEAD, None)
 
 
 @on_disk
 def test_an_upgrade_makes_a_store_that_is_not_there(url: str) -> None:
-    assert care.upgrade(url) == Upgraded(None, "0004", None)
-    assert care.describe(url).version == "0004"
+    assert care.upgrade(url) == Upgraded(None, HEAD, None)
+    assert care.describe(url).version == HEAD
 
 
 def test_a_newer_store_is_refused_by_every_command(tmp_path: Path, file_url: str) -> None:
@@ -81,7 +82,7 @@ def test_a_newer_store_is_refused_by_every_command(tmp_path: Path, file_url: str
     with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
         database.execute("UPDATE neve_version SET version_num = '0042'")
     for act in (care.describe, care.upgrade, care.backup, lambda url: care.prune(url, 1)):
-        with pytest.raises(StateError, match=r"its schema version 0042 is newer than 0004, the newest known here$"):
+        with pytest.raises(StateError, match=rf"its schema version 0042 is newer than {HEAD}, the newest known here$"):
             act(file_url)
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".bak", ".part")] == []
 
@@ -156,7 +157,7 @@ def test_for_postgresql_the_tool_for_backups_is_named(url: str) -> None:
     assert caught.value.hint == (
         "Use the database's own tool, for PostgreSQL: pg_dump --format=custom --file=neve-state.dump --table=neve_version "
         "--table=runs --table=partitions_compacted --table=outputs --table=run_groups --table=leases --table=chores "
-        "--table=quarantine"
+        "--table=quarantine --table=file_index"
     )
 
 
@@ -171,9 +172,9 @@ def test_a_store_that_is_not_there_is_not_made_for_it(act: object, verb: str, tm
 
 def test_an_older_store_is_upgraded_before_it_is_pruned(file_url: str) -> None:
     make_old_store(file_url, "0002")
-    with pytest.raises(StateError, match=r"^Cannot prune state store .*: its schema is 0002, not 0004$") as caught:
+    with pytest.raises(StateError, match=rf"^Cannot prune state store .*: its schema is 0002, not {HEAD}$") as caught:
         care.prune(file_url, 100)
-    assert caught.value.hint == "Upgrade it first: neve state upgrade"
+    assert caught.value.hint == "Upgrade it first: `neve state upgrade`."
 
 
 @on_disk

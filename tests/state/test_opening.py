@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, inspect
 from neve.errors import MissingExtraError, StateError
 from neve.state import Run, StateStore, migrate, schema, version
 from neve.state.location import driver_url, sqlite_file
+from neve.state.schema import HEAD
 
 RUN = Run(run_id="r1", table_uuid="t1", table_name="db.t", kind="compact", started_ms=1)
 
@@ -98,7 +99,9 @@ def test_refuses_a_database_that_is_newer(file_url: str) -> None:
     StateStore.open(file_url).close()
     _set_version(file_url, "9999")
     for opening in (StateStore.open, StateStore.open_existing):
-        with pytest.raises(StateError, match=r"its schema version 9999 is newer than 0004, the newest known here$") as caught:
+        with pytest.raises(
+            StateError, match=rf"its schema version 9999 is newer than {HEAD}, the newest known here$"
+        ) as caught:
             opening(file_url)
         assert caught.value.hint == "Upgrade neve, or point state.url to another database."
 
@@ -108,11 +111,11 @@ def older_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this release knew one version more than the database has; its migration only moves the version."""
 
     def run_migrations(connection: object) -> None:
-        connection.exec_driver_sql("UPDATE neve_version SET version_num = '0005'")  # type: ignore[attr-defined]
+        connection.exec_driver_sql("UPDATE neve_version SET version_num = '9001'")  # type: ignore[attr-defined]
 
-    versions = (*schema.VERSIONS, "0005")
+    versions = (*schema.VERSIONS, "9001")
     for module in (schema, version, migrate):
-        monkeypatch.setattr(module, "HEAD", "0005")
+        monkeypatch.setattr(module, "HEAD", "9001")
         if hasattr(module, "VERSIONS"):
             monkeypatch.setattr(module, "VERSIONS", versions)
     monkeypatch.setattr(migrate, "_run_migrations", run_migrations)
@@ -125,15 +128,15 @@ def test_copies_a_sqlite_file_aside_before_an_upgrade(tmp_path: Path, file_url: 
         # The first store still has the file open, and the run stands in its write-ahead log only.
         StateStore.open(file_url).close()
     StateStore.open(file_url).close()
-    assert sorted(path.name for path in tmp_path.glob("*.bak")) == ["state.db.0004.bak"]
-    with closing(sqlite3.connect(tmp_path / "state.db.0004.bak")) as copy:
-        assert copy.execute("SELECT version_num FROM neve_version").fetchone() == ("0004",)
+    assert sorted(path.name for path in tmp_path.glob("*.bak")) == [f"state.db.{HEAD}.bak"]
+    with closing(sqlite3.connect(tmp_path / f"state.db.{HEAD}.bak")) as copy:
+        assert copy.execute("SELECT version_num FROM neve_version").fetchone() == (HEAD,)
         assert copy.execute("SELECT run_id FROM runs").fetchone() == ("r1",)
     with closing(sqlite3.connect(tmp_path / "state.db")) as upgraded:
-        assert upgraded.execute("SELECT version_num FROM neve_version").fetchone() == ("0005",)
-    _set_version(file_url, "0004")
+        assert upgraded.execute("SELECT version_num FROM neve_version").fetchone() == ("9001",)
+    _set_version(file_url, HEAD)
     StateStore.open(file_url).close()
-    assert sorted(path.name for path in tmp_path.glob("*.bak")) == ["state.db.0004.1.bak", "state.db.0004.bak"]
+    assert sorted(path.name for path in tmp_path.glob("*.bak")) == [f"state.db.{HEAD}.1.bak", f"state.db.{HEAD}.bak"]
 
 
 def test_looking_leaves_an_old_database_alone(
@@ -142,7 +145,7 @@ def test_looking_leaves_an_old_database_alone(
     StateStore.open(file_url).close()
     request.getfixturevalue("older_release")
     assert StateStore.open_existing(file_url) is None
-    assert caplog.messages == ["state store has schema 0004 and is left out until `neve state upgrade` brings it to 0005"]
+    assert caplog.messages == [f"state store has schema {HEAD} and is left out until `neve state upgrade` brings it to 9001"]
 
 
 def test_an_upgrade_that_fails_leaves_everything_as_it_was(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

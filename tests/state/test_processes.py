@@ -14,8 +14,8 @@ PROCESSES, RUNS = 3, 20
 
 WRITER = """
 import sys
-from neve.core.files import Partition
-from neve.state import Output, Run, StateStore
+from neve.table.files import Partition
+from neve.state import StoredOutput, Run, StateStore
 
 url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
@@ -25,7 +25,7 @@ with StateStore.open(url) as store:
         run_id = f"{name}-{n}"
         store.start_run(Run(run_id=run_id, table_uuid="t", table_name="db.t", kind="compact", started_ms=n))
         store.row_groups("t")
-        outputs = [Output(path=f"{run_id}.parquet", row_groups=n, bytes=1, rows=1)]
+        outputs = [StoredOutput(path=f"{run_id}.parquet", row_groups=n, bytes=1, rows=1)]
         store.add_commit(run_id, partitions=[Partition(0, "day=1")], outputs=outputs, committed_ms=n)
         store.finish_run(run_id, finished_ms=n, outcome="committed", record={"n": n})
 """

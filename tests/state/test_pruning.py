@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event, func, select
 
-from neve.core.files import Partition
-from neve.core.journal import JournaledGroup
-from neve.core.record import GroupState
 from neve.errors import StateError
-from neve.state import Output, Run, StateStore, pruning, schema
+from neve.rewrite.journal import JournaledGroup
+from neve.rewrite.record import GroupState
+from neve.state import Run, StateStore, StoredOutput, pruning, schema
 from neve.state.rows import Pruned
+from neve.table.files import Partition
 from tests.state.make import make_record
 from tests.state.test_journal import RESULT, RUN
 
@@ -25,7 +25,7 @@ NOTHING = Pruned(runs=0, groups=0, partitions=0, outputs=0, quarantined=0, bytes
 def add_run(store: StateStore, run_id: str, ended: int | None, *partitions: Partition, table: str = "t") -> None:
     """A run that wrote one file and compacted these partitions; it is still under way if it has no end."""
     store.start_run(Run(run_id, table, "db.t", "compact", 1))
-    output = Output(path=f"{run_id}.parquet", row_groups=3, bytes=1, rows=1)
+    output = StoredOutput(path=f"{run_id}.parquet", row_groups=3, bytes=1, rows=1)
     store.add_commit(run_id, partitions=partitions, outputs=[output], committed_ms=ended or 1)
     if ended is not None:
         store.finish_run(run_id, finished_ms=ended, outcome="done", record={"of": run_id})
@@ -89,6 +89,15 @@ def test_the_last_compaction_of_each_partition_stays_known(store: StateStore) ->
     assert (pruned.runs, pruned.partitions) == (3, 1)
     assert store.last_compactions("t") == {MONDAY: 20, TUESDAY: 10}
     assert store.last_compactions("u") == {MONDAY: 30}
+
+
+def test_the_last_compaction_of_a_partition_on_each_branch_stays_known(store: StateStore) -> None:
+    for run_id, ended, branch in [("a", 10, "main"), ("b", 20, "audit"), ("c", 15, "main")]:
+        store.start_run(Run(run_id, "t", "db.t", "compact", 1))
+        store.add_commit(run_id, partitions=[MONDAY], outputs=[], committed_ms=ended, snapshot_id=ended, branch=branch)
+        store.finish_run(run_id, finished_ms=ended, outcome="done", record={})
+    assert prune(store, 100).partitions == 1
+    assert {commit.run_id for commit in store.compaction_commits("t")} == {"b", "c"}
 
 
 def test_of_two_compactions_of_a_partition_at_one_moment_one_stays(store: StateStore) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantinedRun
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantinedRun
 from neve.state import StateStore, pruning, quarantine
 from tests.state.conftest import POSTGRES
 from tests.state.old_stores import make_old_store
@@ -36,7 +36,7 @@ def test_a_file_is_kept_with_its_run_its_reason_and_its_moment(store: StateStore
 
 def test_a_file_that_is_there_keeps_its_first_moment(store: StateStore) -> None:
     store.record_doomed("t", "r1", doomed("a", "b", "a"), 1)
-    store.settle_doomed("t", [("b", T, "/trash/b")], 2)
+    store.settle_doomed("t", [FateChange("b", T, "/trash/b")], 2)
     before = list(store.quarantined("t"))
     assert store.record_doomed("t", "r2", doomed("a", "b", reason="again"), 3) == 0
     assert list(store.quarantined("t")) == before
@@ -45,7 +45,7 @@ def test_a_file_that_is_there_keeps_its_first_moment(store: StateStore) -> None:
 @pytest.mark.parametrize("ended", [N, B, P])
 def test_a_file_whose_story_ended_begins_anew(store: StateStore, ended: Fate) -> None:
     store.record_doomed("t", "r1", doomed("a", "b"), 1)
-    store.settle_doomed("t", [("a", ended, "/trash/a")], 2)
+    store.settle_doomed("t", [FateChange("a", ended, "/trash/a")], 2)
     assert store.record_doomed("t", "r2", doomed("a", "b", "c", reason="again"), 3) == 2
     files = {file.path: file for file in store.quarantined("t")}
     assert (files["b"].run_id, files["c"].run_id) == ("r1", "r2")
@@ -53,16 +53,38 @@ def test_a_file_whose_story_ended_begins_anew(store: StateStore, ended: Fate) ->
     assert files["a"] == Quarantined(path="a", fate=R, **anew)  # type: ignore[arg-type]
 
 
+def test_the_trash_of_a_dropped_table_is_handed_to_another_and_nothing_else_is(store: StateStore) -> None:
+    store.record_doomed("old", "r1", doomed("a", "b", "c", "d"), 1)
+    store.settle_doomed("old", [FateChange("a", T, "/trash/a"), FateChange("b", T, "/trash/b"), FateChange("c", P, None)], 2)
+    store.record_doomed("t", "r2", doomed("b"), 3)
+    assert store.adopt_trash("old", "t") == 1
+    assert (fates(store, "old"), fates(store)) == ({"b": T, "c": P, "d": R}, {"a": T, "b": R})
+    adopted = next(store.quarantined("t", fates=[T]))
+    assert (adopted.run_id, adopted.trash_path, adopted.changed_ms) == ("r1", "/trash/a", 2)
+    assert store.adopt_trash("old", "t") == 0
+
+
 def test_a_new_fate_has_a_new_moment_and_a_mark_has_none(store: StateStore) -> None:
     store.record_doomed("t", "r1", doomed("a"), 1)
-    store.settle_doomed("t", [("a", R, "/trash/a")], 5)
+    store.settle_doomed("t", [FateChange("a", R, "/trash/a")], 5)
     marked = next(store.quarantined("t"))
     assert (marked.fate, marked.trash_path, marked.recorded_ms, marked.changed_ms) == (R, "/trash/a", 1, 1)
-    store.settle_doomed("t", [("a", T, "/trash/a")], 6)
+    store.settle_doomed("t", [FateChange("a", T, "/trash/a")], 6)
     assert next(store.quarantined("t")).changed_ms == 6
-    store.settle_doomed("t", [("nobody's", T, None)], 7)
-    store.settle_doomed("u", [("a", P, None)], 7)
+    store.settle_doomed("t", [FateChange("nobody's", T, None)], 7)
+    store.settle_doomed("u", [FateChange("a", P, None)], 7)
     assert fates(store) == {"a": T}
+
+
+def test_a_size_is_recorded_with_the_new_fate_and_kept_where_none_is_given(store: StateStore) -> None:
+    store.record_doomed("t", "r1", [Doomed(path="a", reason="why"), Doomed(path="b", reason="why")], 1)
+    (row,) = store.quarantined_runs("t")
+    assert (row.files, row.size_bytes, row.files_without_size) == (2, 0, 2)
+    store.settle_doomed("t", [FateChange("a", R, "/trash/a", size_bytes=2**40)], 2)
+    (row,) = store.quarantined_runs("t")
+    assert (row.size_bytes, row.files_without_size) == (2**40, 1)
+    store.settle_doomed("t", [FateChange("a", T, "/trash/a")], 3)
+    assert {file.path: file.size_bytes for file in store.quarantined("t")} == {"a": 2**40, "b": None}
 
 
 def test_files_come_oldest_first_across_fates_and_pages(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +92,7 @@ def test_files_come_oldest_first_across_fates_and_pages(store: StateStore, monke
     monkeypatch.setattr(quarantine, "_PAGE", 3)
     for moment in range(4):
         store.record_doomed("t", f"r{moment % 2}", doomed(*(f"{moment}-{n}" for n in range(5))), moment)
-    store.settle_doomed("t", [("0-1", T, "x"), ("1-0", T, "x")], 2)
+    store.settle_doomed("t", [FateChange("0-1", T, "x"), FateChange("1-0", T, "x")], 2)
     paths = [file.path for file in store.quarantined("t")]
     assert paths == [
         *("0-0", "0-2", "0-3", "0-4", "1-1", "1-2", "1-3", "1-4"),
@@ -87,19 +109,19 @@ def test_files_may_change_while_they_are_read(store: StateStore, monkeypatch: py
     seen = []
     for file in store.quarantined("t", fates=[R]):
         seen.append(file.path)
-        store.settle_doomed("t", [(file.path, T, "x")], 2)
+        store.settle_doomed("t", [FateChange(file.path, T, "x")], 2)
     assert seen == list("abcdefg")
 
 
 def test_runs_are_counted_by_reason_and_fate(store: StateStore) -> None:
     store.record_doomed("t", "r1", [*doomed("a", "b"), Doomed(path="c", reason="orphan")], 1)
     store.record_doomed("t", "r2", doomed("d"), 5)
-    store.settle_doomed("t", [("b", T, "x")], 9)
+    store.settle_doomed("t", [FateChange("b", T, "x")], 9)
     row = {"run_id": "r1", "reason": "old", "files": 1, "size_bytes": 7, "recorded_ms": 1, "changed_ms": 1}
     assert store.quarantined_runs("t") == (
         QuarantinedRun(**row, fate=R),  # type: ignore[arg-type]
         QuarantinedRun(**row | {"changed_ms": 9}, fate=T),  # type: ignore[arg-type]
-        QuarantinedRun(**row | {"reason": "orphan", "size_bytes": 0}, fate=R),  # type: ignore[arg-type]
+        QuarantinedRun(**row | {"reason": "orphan", "size_bytes": 0, "files_without_size": 1}, fate=R),  # type: ignore[arg-type]
         QuarantinedRun(**row | {"run_id": "r2", "recorded_ms": 5, "changed_ms": 5}, fate=R),  # type: ignore[arg-type]
     )
 
@@ -109,8 +131,17 @@ def test_pruning_keeps_what_is_not_settled_and_the_runs_that_put_it_there(store:
         add_run(store, run_id, 10)
         store.record_doomed("t", run_id, doomed(f"{run_id}-file"), 10)
     store.record_doomed("t", "purged", doomed("back", "needed"), 10)
-    store.settle_doomed("t", [("trashed-file", T, "x"), ("purged-file", P, None), ("back", B, None), ("needed", N, None)], 20)
-    store.settle_doomed("t", [("young-file", P, None)], 90)
+    store.settle_doomed(
+        "t",
+        [
+            FateChange("trashed-file", T, "x"),
+            FateChange("purged-file", P, None),
+            FateChange("back", B, None),
+            FateChange("needed", N, None),
+        ],
+        20,
+    )
+    store.settle_doomed("t", [FateChange("young-file", P, None)], 90)
     assert prune(store, 21, dry_run=True).quarantined == 3
     pruned = prune(store, 21)
     assert (pruned.runs, pruned.quarantined) == (2, 3)
@@ -149,7 +180,7 @@ def test_many_files_are_written_and_read_in_little_memory(store: StateStore, mon
     tracemalloc.start()
     assert store.record_doomed("t", "r", files(), 1) == number
     assert sum(1 for _ in store.quarantined("t")) == number
-    changes = ((file.path, T, f"/trash/{file.path}") for file in store.quarantined("t", fates=[R]))
+    changes = (FateChange(file.path, T, f"/trash/{file.path}") for file in store.quarantined("t", fates=[R]))
     store.settle_doomed("t", changes, 2)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from neve.engines.spark.jars import default_cache
+from neve.spark.runtime.jars import default_cache
 
 JARS_CACHE = default_cache()
 """Found while HOME is still the real one: what was downloaded once serves every test."""

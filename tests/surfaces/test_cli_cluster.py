@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -12,10 +14,10 @@ import pytest
 import neve as package
 from neve.cli.requests import KindWord
 from neve.compose import Neve
-from neve.core.layout import CLUSTER_BY, LayoutKind
-from neve.core.record import RunOutcome, RunRecord
-from neve.flow.plan import Request
+from neve.rewrite.planner import Request
+from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
+from neve.table.layout import CLUSTER_BY, LayoutKind
 from tests.render.runs import make_group, make_record, make_whole_record
 
 
@@ -104,11 +106,21 @@ def test_a_dry_run_shows_the_plan_and_stores_nothing(neve: Any, warehouse: Path)
     result = neve("cluster", "db.v1", "--by", "country", "--full", "--dry-run", "--json", "--warehouse", str(warehouse))
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
+    assert document["kind"] == "cluster"
+    assert (document["clustering"]["layout"], document["clustering"]["run_files"]) == ("sort(country asc nulls-first)", 36)
     assert document["policy"]["strategy"] == "dimensional"
     assert document["layout"]["fields"][0]["name"] == "country"
     assert {group["ordered"] for group in document["groups"]} == {True}
     with Neve.open(load_settings(), warehouse=str(warehouse)) as opened:
         assert CLUSTER_BY not in opened.table_properties("db.v1")
+
+
+def test_a_run_without_work_names_commands_that_work(neve: Any, warehouse: Path) -> None:
+    place = ["--warehouse", str(warehouse)]
+    result = neve("cluster", "db.floats", "--by", "id", "--set", "policy.cluster-depth=9", "--dry-run", *place)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[1].startswith("Nothing to do: depth ")
+    assert "(cluster-depth)" in result.stdout
 
 
 @pytest.mark.spark
@@ -130,7 +142,17 @@ def test_a_table_is_clustered_for_real_and_goes_on_with_its_layout(spawn: Any, n
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     record = RunRecord.model_validate_json(stdout)
-    assert record.outcome is RunOutcome.DONE
+    assert (record.outcome, record.kind) == (RunOutcome.DONE, "cluster")
+    assert record.before is not None
+    assert record.after is not None
+    before, after = record.before.clustering, record.after.clustering
+    assert before is not None
+    assert after is not None
+    # Nearly every file held nearly every value before, and one file holds each of them after.
+    assert (before.depth, before.columns[0].point_read) == (pytest.approx(16.15), pytest.approx(0.807, abs=0.001))
+    assert (before.depth_after, after.depth) == (1, pytest.approx(1, abs=0.01))
+    # Two files, where the prediction was five: rows in order are smaller.
+    assert (before.columns[0].point_read_after, after.columns[0].point_read) == (0.2, pytest.approx(0.505, abs=0.01))
     with Neve.open(load_settings(), warehouse=place) as opened, opened.demo_target("db") as target:
         assert opened.table_properties("db.t")[CLUSTER_BY] == "sort(v asc nulls-first)"
         paths = [task.file.file_path.removeprefix("file://") for task in target.load("t").scan().plan_files()]
@@ -144,3 +166,11 @@ def test_a_table_is_clustered_for_real_and_goes_on_with_its_layout(spawn: Any, n
     again = neve("cluster", "db.t", "--set", "policy.target-file-size=8 KB", "--warehouse", place)
     assert again.exit_code == 0
     assert again.stdout.splitlines()[1].startswith("Nothing to do: depth 1.0 is within 4")
+    assert re.search(r"files over the same +1 +above 4 \(cluster-depth\)", again.stdout), again.stdout
+    steps = [shlex.split(line)[1:] for line in again.stdout.splitlines()[-2:]]
+    assert [neve(*step).exit_code for step in steps] == [0, 0]
+    listed = json.loads(neve("runs", "--json", "--warehouse", place).stdout)["runs"]
+    assert [(run["run_id"], run["kind"]) for run in listed] == [(record.run_id, "cluster")]
+    shown = neve("runs", "show", record.run_id[:8], "--warehouse", place).stdout.splitlines()
+    assert shown[1].startswith("Clustered 20 files into ")
+    assert "Clustering by sort(v asc nulls-first)" in shown

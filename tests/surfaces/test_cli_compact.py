@@ -10,8 +10,8 @@ import pytest
 
 from neve.compose import Neve
 from neve.compose.place import Place
-from neve.core.plan_words import Kernel
-from neve.core.record import GroupState, RunOutcome, RunRecord
+from neve.rewrite.group import Kernel
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.samples import SAMPLES
 from neve.settings import load_settings
 from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
@@ -55,7 +55,7 @@ def test_what_was_not_done_can_be_tried_again(neve: Any, warehouse: Path, ended:
     ended(make_record(make_group(0, state=GroupState.FAILED, reason="disk full"), outcome=RunOutcome.FAILED))
     lines = neve("compact", "db.floats", "--warehouse", str(warehouse)).stdout.splitlines()
     assert "  group 0  failed  disk full" in lines
-    assert lines[lines.index("Next") + 1] == f"  neve compact local.db.events --warehouse {warehouse}"
+    assert lines[lines.index("Next") + 1] == f"  neve compact db.floats --warehouse {warehouse}"
 
 
 def test_nothing_to_do_is_a_success(neve: Any, warehouse: Path, ended: Any) -> None:
@@ -93,7 +93,7 @@ def test_runs_of_a_machine_without_any(neve: Any, warehouse: Path) -> None:
     }
     result = neve("runs", "show", "3f9c")
     assert result.exit_code == 2
-    assert result.stderr == "Error: Cannot find run '3f9c': no run's id begins so\nHint: neve runs lists them.\n"
+    assert result.stderr == "Error: Cannot find run '3f9c': no run's id begins so\nHint: `neve runs` lists them.\n"
 
 
 @pytest.fixture

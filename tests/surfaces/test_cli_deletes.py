@@ -10,8 +10,8 @@ import pytest
 
 import neve as package
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.core.upkeep import Upkeep, UpkeepRecord
+from neve.maintenance.delete_files import Upkeep, UpkeepRecord
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 from tests.render.inspections import NOW_MS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from neve.cli.demo_directory import MARKER, DemoDirectory
-from neve.core.inspection import Inspection
 from neve.errors import BadRequestError, EnvironmentFaultError
+from neve.health.inspection import Inspection
 from neve.samples import SAMPLES, Sample, Target
 
 
@@ -29,7 +29,7 @@ def test_the_demo_shows_the_sickest_table_then_all_then_what_to_type_next(neve: 
     assert lines[0] == "local.db.v1"
     ranking = lines.index("All sample tables in demo-warehouse, the sickest first")
     assert [line.split()[0] for line in lines[ranking + 1 : ranking + 4]] == ["table", "local.db.v1", "local.db.floats"]
-    assert "  neve inspect local.db.v1 --warehouse demo-warehouse --html table.html" in lines
+    assert "  neve inspect local.db.v1 --html table.html --warehouse demo-warehouse" in lines
     assert "Wrote db.v1 in " in result.stderr
     assert (fresh_machine / "demo-warehouse" / MARKER).is_file()
 
@@ -66,7 +66,7 @@ def test_a_directory_with_something_else_in_it_is_left_alone(neve: Any, fresh_ma
     assert result.exit_code == 2
     assert result.stderr == (
         "Error: Cannot use precious for the demo: it exists and is not a demo warehouse\n"
-        "Hint: Name a directory that is new or empty: neve demo --warehouse DIR.\n"
+        "Hint: Name a directory that is new or empty: `neve demo --warehouse DIR`.\n"
     )
     assert (fresh_machine / "precious" / "thesis.txt").read_text() == "the only copy"
 

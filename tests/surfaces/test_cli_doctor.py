@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from neve.compose import Neve
-from neve.doctor import Check, Status
+from neve.doctor import DoctorCheck, Status
 
-PYTHON = Check("python", Status.OK, "3.11.9")
-CLOCK = Check("clock", Status.WARN, "7 s ahead", "Run NTP.")
-JAVA = Check("java", Status.FAIL, "none found", "Install the spark extra.")
+PYTHON = DoctorCheck("python", Status.OK, "3.11.9")
+CLOCK = DoctorCheck("clock", Status.WARN, "7 s ahead", "Run NTP.")
+JAVA = DoctorCheck("java", Status.FAIL, "none found", "Install the spark extra.")
 
 
 @pytest.mark.parametrize(("checks", "exit_code"), [((PYTHON, CLOCK), 0), ((PYTHON, JAVA), 1)])
 def test_only_a_failed_check_is_a_failure(
-    neve: Any, monkeypatch: pytest.MonkeyPatch, checks: tuple[Check, ...], exit_code: int
+    neve: Any, monkeypatch: pytest.MonkeyPatch, checks: tuple[DoctorCheck, ...], exit_code: int
 ) -> None:
     monkeypatch.setattr(Neve, "doctor", lambda _, *, start_spark: checks if not start_spark else ())
     result = neve("doctor", "--json")

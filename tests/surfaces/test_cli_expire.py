@@ -11,11 +11,11 @@ import pytest
 import neve as package
 from neve.compose import Neve
 from neve.compose.expiring import _age_ms
-from neve.core.expiry import ExpiryRecord, Setting
-from neve.core.maintenance import Operation
-from neve.core.record import RunOutcome
-from neve.core.retention import Keep
 from neve.errors import BadRequestError
+from neve.maintenance.expiry import ExpiryRecord, Setting
+from neve.maintenance.record import Operation
+from neve.maintenance.retention import Keep
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 from tests.render.inspections import NOW_MS
@@ -43,6 +43,7 @@ def make_expiry(**changes: Any) -> ExpiryRecord:
             Setting(key="snapshot-limit", value="10000", origin="default"),
         ),
         "files": {"data file of expired snapshots": 20, "manifest of expired snapshots": 2},
+        "size_bytes": 3 * 1024**2,
         "recorded": 21,
     }
     return ExpiryRecord(**values | changes)
@@ -89,13 +90,13 @@ def test_an_expiry_is_told_with_reasons_and_origins(neve: Any, warehouse: Path, 
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.rstrip() for line in result.stdout.splitlines()] == [
         "local.db.events",
-        "Expired 2 snapshots in 2.4 s",
+        "Expired 2 snapshots in 2.4 s; 22 files (3 MB) are no longer needed",
         "",
         "  snapshots           5 → 3",
         "  kept                2 heads of branches, 1 young",
         "  snapshot-keep       7 days (default)",
         "  snapshot-min-count  3 (table property history.expire.min-snapshots-to-keep)",
-        "  files               22 files written down, 21 of them new; none is deleted yet",
+        "  files               22 files (3 MB) recorded, 21 of them new; none deleted yet",
         "                      data file of expired snapshots: 20",
         "                      manifest of expired snapshots: 2",
         f"  id                  {RUN_ID}",
@@ -106,14 +107,18 @@ def test_an_expiry_is_told_with_reasons_and_origins(neve: Any, warehouse: Path, 
     ]
 
 
+WENT = "Expired 2 snapshots in 2.4 s, but v1 went; 22 files (3 MB) are no longer needed"
+
+
 @pytest.mark.parametrize(
     ("changes", "line", "code"),
     [
-        ({"dry_run": True}, "Would expire 2 snapshots", 0),
-        ({"refs_removed": ("v1", "v2")}, "Expired 2 snapshots and v1, v2 in 2.4 s", 0),
+        ({"dry_run": True}, "Would expire 2 snapshots; 22 files (3 MB) would no longer be needed", 0),
+        ({"files_without_size": 4}, "Expired 2 snapshots in 2.4 s; 22 files (≥ 3 MB) are no longer needed", 0),
+        ({"refs_removed": ("v1", "v2"), "files": {}}, "Expired 2 snapshots and v1, v2 in 2.4 s", 0),
         ({"outcome": RunOutcome.NOTHING_TO_DO, "reason": "every snapshot is kept"}, "Nothing to do: every snapshot is kept", 0),
         ({"outcome": RunOutcome.FAILED, "reason": "the table changed"}, "Failed after 2.4 s: the table changed", 1),
-        ({"outcome": RunOutcome.PARTLY_DONE, "reason": "v1 went"}, "Expired 2 snapshots in 2.4 s, but v1 went", 3),
+        ({"outcome": RunOutcome.PARTLY_DONE, "reason": "v1 went"}, WENT, 3),
     ],
 )
 def test_the_second_line_says_how_it_ended(neve: Any, warehouse: Path, asked: Any, changes: Any, line: str, code: int) -> None:
@@ -125,7 +130,7 @@ def test_the_second_line_says_how_it_ended(neve: Any, warehouse: Path, asked: An
 def test_a_dry_run_shows_files_and_says_how_many_more(neve: Any, warehouse: Path, asked: Any) -> None:
     asked(make_expiry(dry_run=True, listed=tuple(f"/t/{i:02}.parquet" for i in range(22))))
     lines = [line.strip() for line in neve("expire", "db.floats", "--warehouse", str(warehouse)).stdout.splitlines()]
-    assert "files               22 files would go to the quarantine" in lines
+    assert "files               22 files (3 MB) would go to the quarantine" in lines
     assert lines[-5:-3] == ["/t/09.parquet", "and 12 more (--json lists them)"]
 
 
@@ -138,6 +143,7 @@ def test_json_has_the_record_and_what_is_left(neve: Any, warehouse: Path, asked:
     asked(make_expiry())
     told = json.loads(neve("expire", "db.floats", "--json", "--warehouse", str(warehouse)).stdout)
     assert (told["schema_version"], told["expired"], told["snapshots_after"]) == (1, [11, 12], 3)
+    assert (told["size_bytes"], told["files_without_size"]) == (3 * 1024**2, 0)
     assert told["settings"][1]["origin"] == "table property history.expire.min-snapshots-to-keep"
 
 
@@ -146,11 +152,11 @@ def test_an_expiry_is_among_the_runs_and_so_is_one_that_was_killed(neve: Any, tm
     with StateStore.open(url) as store:
         store.start_run(Run(RUN_ID, "u", "local.db.events", "expire", NOW_MS, record={"metadata_before": "v1"}))
         place = ["--set", f"state.url={url}"]
-        assert "has not ended" in neve("runs", "show", "3f9c", *place).stdout
+        assert "UTC and was interrupted\n" in neve("runs", "show", "3f9c", *place).stdout
         record = make_expiry().model_dump(mode="json")
         store.finish_run(RUN_ID, finished_ms=NOW_MS + 2400, outcome="done", record=record)
     assert "5 → 3 snapshots" in neve("runs", *place).stdout
-    assert neve("runs", "show", "3f9c", *place).stdout.splitlines()[1] == "Expired 2 snapshots in 2.4 s"
+    assert neve("runs", "show", "3f9c", *place).stdout.splitlines()[1].startswith("Expired 2 snapshots in 2.4 s; ")
 
 
 def test_python_says_the_same(warehouse: Path, asked: Any) -> None:

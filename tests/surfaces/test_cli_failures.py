@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.errors import AccessDeniedError, CatalogUnreachableError, NeveError
+from neve.errors import AccessDeniedError, CatalogUnreachableError, NeveError, RunInterrupted
 
 
 def failing(error: BaseException) -> typer.Typer:
@@ -97,6 +97,12 @@ def test_an_interrupt_is_one_word_and_exit_code_130() -> None:
     result = run(KeyboardInterrupt())
     assert result.exit_code == 130
     assert result.stderr == "Interrupted\n"
+
+
+def test_an_interrupt_of_a_run_names_the_command_that_finishes_it() -> None:
+    result = run(RunInterrupted("3f9c0a1b2c3d4e5f60718293a4b5c6d7"), "--warehouse", "a b")
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted\nFinish the run with: neve resume 3f9c0a1b --warehouse 'a b'\n"
 
 
 def test_a_command_can_leave_partly_done() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neve.core.policy import knobs
+from neve.policy.model import knobs
 
 COMMANDS = [
     ("inspect",),

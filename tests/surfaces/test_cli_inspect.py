@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neve.core.inspection import Inspection
+from neve.health.inspection import Inspection
 
 
 def test_text_goes_to_stdout(neve: Any, warehouse: Path) -> None:
@@ -196,3 +196,32 @@ def test_an_ascii_terminal_is_served(spawn: Any, warehouse: Path, monkeypatch: p
     assert "Error" not in stderr
     assert stdout.isascii()
     assert "####" in stdout
+
+
+@pytest.fixture
+def branched(tmp_path: Path) -> Path:
+    """A warehouse with a table whose branch is at its first snapshot."""
+    from neve.compose import Neve
+    from neve.samples import SAMPLES
+    from neve.settings import load_settings
+
+    path = tmp_path / "lake"
+    with (
+        Neve.open(load_settings(environ={}), warehouse=str(path), create_warehouse=True) as neve,
+        neve.demo_target("db") as target,
+    ):
+        SAMPLES["floats"].build(target, scale=0.2)
+        table = target.load("floats")
+        table.manage_snapshots().create_branch(table.snapshots()[0].snapshot_id, "audit").commit()
+    return path
+
+
+def test_a_branch_is_looked_at_by_its_own_head(neve: Any, branched: Path) -> None:
+    look = ("inspect", "db.floats", "--warehouse", str(branched))
+    main, audit = (Inspection.model_validate_json(neve(*look, "--json", "--branch", name).stdout) for name in ("main", "audit"))
+    assert (main.branch, audit.branch) == ("main", "audit")
+    assert (audit.data_files or 0) < (main.data_files or 0)
+    assert neve(*look, "--branch", "audit").stdout.splitlines()[0] == "local.db.floats, branch audit"
+    refused = neve(*look, "--branch", "nothing")
+    assert refused.exit_code == 2
+    assert "Cannot find branch nothing: the table has audit, main" in refused.stderr

@@ -10,14 +10,14 @@ import pytest
 
 import neve as package
 from neve.compose import Neve
-from neve.core.auto_tags import Tag, TagsRecord
-from neve.core.maintenance import MaintenanceRecord, Operation
-from neve.core.manifest_plan import ManifestsRecord, Reads
-from neve.core.model import StatisticsFile
-from neve.core.record import RunOutcome
-from neve.core.table_statistics import Distinct, StatisticsRecord
+from neve.maintenance.manifests import ManifestReads, ManifestsRecord
+from neve.maintenance.record import MaintenanceRecord, Operation
+from neve.maintenance.statistics import Distinct, StatisticsRecord
+from neve.maintenance.tags import Tag, TagsRecord
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
+from neve.table.state import StatisticsFile
 from tests.render.inspections import NOW_MS
 from tests.render.runs import RUN_ID
 
@@ -38,8 +38,9 @@ MANIFESTS = ManifestsRecord(
     files=60_000,
     manifests_replaced=1000,
     manifests_written=3,
-    before=Reads(whole=1002, one=800.0, seconds=21.0),
-    after=Reads(whole=5, one=1.3, seconds=0.9),
+    before=ManifestReads(whole=1002, one=800.0, seconds=21.0),
+    after=ManifestReads(whole=5, one=1.3, seconds=0.9),
+    set_aside=1,
 )
 STATS = StatisticsRecord(
     **HEAD,
@@ -69,6 +70,7 @@ PAGES = {
         "  opened by a query 1,002 → 5 of the whole table",
         "  800.0 → 1.3 for one value of day",
         "  planning 21 s → 0.9 s of one core, predicted",
+        "  set aside 1 file in the quarantine, written for this and not used",
         *ENDING,
         "  snapshot 11 → 12",
     ],
@@ -144,8 +146,9 @@ def test_the_second_line_says_how_it_ended(
     assert result.stdout.splitlines()[1] == line
     failed = changes.get("outcome") is RunOutcome.FAILED
     assert result.exit_code == (1 if failed else 0)
-    again = command if failed or changes.get("dry_run") else "inspect"
-    assert result.stdout.splitlines()[-1].startswith(f"  neve {again} local.db.events")
+    again = f"{command} db.floats" if failed or changes.get("dry_run") else "inspect local.db.events"
+    steps = result.stdout.partition("\nNext\n")[2].splitlines()
+    assert steps == ([] if line.startswith("Nothing") else [f"  neve {again} --warehouse {warehouse}"])
 
 
 @pytest.mark.parametrize(
@@ -194,11 +197,15 @@ def test_dry_runs_look_at_a_table_without_spark(neve: Any, warehouse: Path) -> N
     place = ["--dry-run", "--json", "--warehouse", str(warehouse)]
     manifests = json.loads(neve("manifests", "db.floats", *place).stdout)
     assert (manifests["operation"], manifests["dry_run"], manifests["outcome"]) == ("manifests", True, "nothing-to-do")
-    assert "would spare no query 10 manifests" in manifests["reason"]
+    assert manifests["reason"] == "a rewrite would spare no query 10 manifests (manifest-min-count); the table has 5"
+    assert [(rule["measured"], rule["threshold"], rule["knob"], rule["more"]) for rule in manifests["not_due"]] == [
+        (4, 10, "manifest-min-count", 6)
+    ]
     stats = json.loads(neve("stats", "db.floats", *place).stdout)
     assert (stats["dry_run"], stats["outcome"], stats["distinct"]) == (True, "done", [])
     tags = json.loads(neve("tags", "db.floats", "--auto-tags", "daily 3", *place).stdout)
     assert (tags["dry_run"], tags["created"], tags["dropped"]) == (True, [], [])
+    assert [rule["rule"] for rule in tags["not_due"]] == ["daily-tag"]
 
 
 def test_tags_without_a_policy_are_refused_with_what_to_say(neve: Any, warehouse: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 import neve as package
 from neve.compose import Neve
 from neve.compose.place import Place
-from neve.core.maintain import MaintainRecord, Step, StepOutcome, StepRecord
-from neve.core.maintenance import Operation
-from neve.core.record import RunOutcome
+from neve.health.not_due import NotDue
+from neve.maintenance.record import Operation
+from neve.maintenance.steps import MaintainRecord, Step, StepOutcome, StepRecord
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 from tests.render.inspections import NOW_MS
@@ -22,10 +23,18 @@ from tests.render.runs import RUN_ID
 STEPS = (
     StepRecord(step=Step.TAGS, outcome=StepOutcome.NOT_DUE, why="auto-tags is not set"),
     StepRecord(
-        step=Step.EXPIRE, outcome=StepOutcome.DONE, why="7 snapshots", told="Expired 7 snapshots in 2 s", run_id="ab" * 16
+        step=Step.EXPIRE,
+        outcome=StepOutcome.DONE,
+        why="7 snapshots",
+        told="Expired 7 snapshots in 2 s",
+        run_id="ab" * 16,
     ),
     StepRecord(
-        step=Step.TTL, outcome=StepOutcome.NOTHING, why="90 days", told="Nothing to do: no row is past", run_id="c" * 32
+        step=Step.TTL,
+        outcome=StepOutcome.NOTHING,
+        why="90 days",
+        told="Nothing to do: no row is past",
+        run_id="c" * 32,
     ),
     StepRecord(step=Step.ORPHANS, outcome=StepOutcome.FAILED, why="nobody has looked yet", told="Cannot tell orphans"),
 )
@@ -77,6 +86,19 @@ def test_the_report_has_a_line_for_each_step(neve: Any, warehouse: Path, asked: 
     assert f"  neve quarantine list local.db.events --warehouse {warehouse}" in result.stdout.splitlines()
 
 
+def test_where_nothing_is_due_the_headline_names_the_next_step_and_its_moment(neve: Any, warehouse: Path, asked: Any) -> None:
+    rules = (
+        NotDue(rule="purge", what="age", knob="trash-keep", due_ms=NOW_MS),
+        NotDue(rule="compact", what="files", measured=1, threshold=5, more=4, due_ms=1),
+    )
+    asked(outcome=RunOutcome.NOTHING_TO_DO, not_due=rules, dry_run=True, steps=())
+    lines = neve("maintain", "db.events", "--dry-run", "--warehouse", str(warehouse)).stdout.splitlines()
+    assert lines[1] == "Nothing to do: no step is due; next is purge, at 2025-06-15 15:06:40 UTC"
+    asked(outcome=RunOutcome.NOTHING_TO_DO, not_due=rules[1:], steps=())
+    lines = neve("maintain", "db.events", "--warehouse", str(warehouse)).stdout.splitlines()
+    assert lines[1] == "Nothing to do: no step is due, or found anything"
+
+
 @pytest.mark.parametrize(("outcome", "code"), [("done", 0), ("nothing-to-do", 0), ("partly-done", 3), ("failed", 1)])
 def test_the_outcome_is_the_exit_code_and_json_has_the_record(
     neve: Any, warehouse: Path, asked: Any, outcome: str, code: int
@@ -114,10 +136,13 @@ def test_a_dry_run_tells_every_step_and_starts_no_spark(
     result = neve("maintain", "db.v1", "--warehouse", str(warehouse), "--dry-run", "--json", "--set", state)
     steps = {step["step"]: (step["outcome"], step["why"]) for step in json.loads(result.stdout)["steps"]}
     assert list(steps) == list(Step)
-    assert steps["tags"] == ("not due", "auto-tags is not set")
-    assert steps["ttl"] == ("not due", "ttl is not set")
-    assert steps["orphans"] == ("due", "nobody has looked yet")
-    assert steps["purge"] == ("not due", "no file is in the trash")
+    assert steps["tags"] == ("not due", "auto-tags is not set, due once it is set")
+    assert steps["ttl"] == ("not due", "ttl is not set, due once it is set")
+    assert steps["orphans"] == ("due", "never searched yet")
+    assert steps["purge"] == ("not due", "no file is in the trash, due once there is one")
+    expiry = next(step for step in json.loads(result.stdout)["steps"] if step["step"] == "expire")["not_due"]
+    assert [(rule["knob"], rule["threshold"]) for rule in expiry] == [("snapshot-keep", 604_800)]
+    assert all(step["not_due"] for step in json.loads(result.stdout)["steps"] if step["outcome"] == "not due")
     assert not (tmp_path / "state.db").exists()
 
 

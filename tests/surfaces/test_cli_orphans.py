@@ -13,11 +13,11 @@ from neve.cli import orphans as module
 from neve.compose import Neve
 from neve.compose import orphans as compose
 from neve.compose.orphans import OrphansAsked
-from neve.core.maintenance import Operation
-from neve.core.orphans import OrphanRecord, Verdict
-from neve.core.quarantine import Doomed
-from neve.core.record import RunOutcome
 from neve.errors import InDoubtError
+from neve.maintenance.orphans import OrphanRecord, Verdict
+from neve.maintenance.quarantine import Doomed
+from neve.maintenance.record import Operation
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 
@@ -38,7 +38,13 @@ def make_orphans(**changes: Any) -> OrphanRecord:
         "location": "s3://lake/db/events",
         "older_than_seconds": 3 * 86400,
         "listed": 1204,
-        "verdicts": {Verdict.IN_USE: 1190, Verdict.ORPHAN: 3, Verdict.FRESH: 4, Verdict.RUNNING: 2, Verdict.PROTECTED: 5},
+        "verdicts": {
+            Verdict.IN_USE: 1190,
+            Verdict.ORPHAN: 3,
+            Verdict.FRESH: 4,
+            Verdict.RUNNING: 2,
+            Verdict.PROTECTED: 5,
+        },
         "orphan_bytes": 3 * 1024**2,
         "taken": 2,
         "limited": True,
@@ -66,9 +72,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_every_word_is_handed_on(neve: Any, warehouse: Path, asked: Any) -> None:
     found = asked(make_orphans())
-    words = "--older-than 1h --i-know-that-writers-may-be-running --i-know-that-no-other-table-is-here --dry-run --limit 7"
+    flags = "--older-than 1h --i-know-that-writers-may-be-running --i-know-that-no-other-table-is-here --dry-run --limit 7"
     places = "--location s3://lake/x --inventory i.csv --equal-scheme a=b --equal-scheme c=d --equal-authority e=f"
-    result = neve("orphans", "db.floats", *words.split(), *places.split(), "--warehouse", str(warehouse))
+    ignored = "--ignore-table c.db.t --ignore-table d"
+    dropped = "--dropped-table U1 --dropped-table U2"
+    words = [*flags.split(), *places.split(), *ignored.split(), *dropped.split()]
+    result = neve("orphans", "db.floats", *words, "--warehouse", str(warehouse))
     assert result.exit_code == 0
     expected = OrphansAsked(
         older_than="1h",
@@ -80,6 +89,8 @@ def test_every_word_is_handed_on(neve: Any, warehouse: Path, asked: Any) -> None
         dry_run=True,
         writers_may_be_running=True,
         no_other_table_is_here=True,
+        ignore_tables=["c.db.t", "d"],
+        dropped_tables=["U1", "U2"],
     )
     assert found == [("db.floats", expected)]
 
@@ -122,7 +133,7 @@ def test_a_dry_run_lists_some_files_and_json_all(neve: Any, warehouse: Path, ask
     assert lines[1] == "Would record 22 orphans"
     assert [line for line in lines if "/t/data/" in line] == [f"  {file.path}" for file in files[:20]]
     assert "  and 2 more; --json lists them all" in lines
-    assert lines[-1] == f"  neve orphans local.db.events --warehouse {warehouse}"
+    assert lines[-1] == f"  neve orphans db.floats --warehouse {warehouse}"
     told = json.loads(neve("orphans", "db.floats", "--dry-run", "--json", "--warehouse", str(warehouse)).stdout)
     assert ([file["path"] for file in told["files"]], told["schema_version"]) == ([file.path for file in files], 1)
     assert (told["verdicts"]["orphan"], told["operation"]) == (3, "orphans")

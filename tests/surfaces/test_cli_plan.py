@@ -12,7 +12,7 @@ import pytest
 
 from neve.cli.options import Shared
 from neve.cli.requests import KernelWord, TierWord, again
-from neve.core.plan_words import Kernel, Tier
+from neve.rewrite.group import Kernel, Tier
 from neve.settings.environment import variable_name
 
 
@@ -75,6 +75,31 @@ def test_tier_and_kernel_can_be_pinned(planned: Any) -> None:
         "spark",
         "asked for",
     )
+
+
+def test_an_explicit_option_that_the_pinned_kernel_cannot_apply_is_refused(neve: Any, warehouse: Path) -> None:
+    options = ("--kernel", "copy", "--compression-codec", "snappy", "--row-group-rows", "1000000")
+    result = neve("plan", "db.floats", "--warehouse", str(warehouse), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    reason = "compression-codec snappy was given, and copy keeps the codec of its input files"
+    assert f"Cannot rewrite local.db.floats with kernel copy: {reason}" in result.stderr
+
+
+def test_a_configured_option_that_the_kernel_does_not_apply_is_in_the_plan(
+    planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert planned("--kernel", "copy")["not_applied"] == []
+    monkeypatch.setenv(variable_name(("policy", "row-group-rows")), "1000000")
+    document = planned("--kernel", "copy")
+    [told] = document["not_applied"]
+    assert told == {
+        "option": "row-group-rows",
+        "value": "1000000",
+        "origin": f"variable {variable_name(('policy', 'row-group-rows'))}",
+        "kernel": "copy",
+        "groups": 1,
+        "reason": "copy keeps the row groups of its input files",
+    }
 
 
 def test_partitions_are_chosen_by_patterns(planned: Any) -> None:

@@ -10,15 +10,15 @@ import pytest
 
 import neve as package
 from neve.compose import Neve
-from neve.core.maintenance import Operation
-from neve.core.prevention import Change, PreventionRecord, Proposal
-from neve.core.record import RunOutcome
+from neve.maintenance.prevention import PreventionRecord, PropertyChange, PropertyProposal
+from neve.maintenance.record import Operation
+from neve.rewrite.record import RunOutcome
 from tests.render.inspections import NOW_MS
 from tests.render.runs import RUN_ID
 
 CHANGES = (
-    Change(key="write.target-file-size-bytes", before=None, value="134217728", reason="one size"),
-    Change(key="write.distribution-mode", before="none", value="hash", reason="40 files"),
+    PropertyChange(key="write.target-file-size-bytes", before=None, value="134217728", reason="one size"),
+    PropertyChange(key="write.distribution-mode", before="none", value="hash", reason="40 files"),
 )
 
 
@@ -31,7 +31,7 @@ def make_prevention(**changes: Any) -> PreventionRecord:
         "outcome": RunOutcome.DONE,
         "started_ms": NOW_MS,
         "finished_ms": NOW_MS,
-        "proposal": Proposal(changes=CHANGES, advice=("Commit less often",), warnings=("8,192 are few",)),
+        "proposal": PropertyProposal(changes=CHANGES, advice=("Commit less often",), warnings=("8,192 are few",)),
     }
     return PreventionRecord(**values | changes)
 
@@ -70,7 +70,7 @@ def test_a_proposal_is_told_with_reasons_and_what_to_type_next(neve: Any, wareho
         "  8,192 are few",
         "",
         "Next",
-        f"  neve prevent local.db.events --apply --warehouse {warehouse}",
+        f"  neve prevent db.floats --warehouse {warehouse} --apply",
     ]
 
 
@@ -78,10 +78,10 @@ def test_a_proposal_is_told_with_reasons_and_what_to_type_next(neve: Any, wareho
     ("words", "changes", "line"),
     [
         (["--apply"], {}, "Set 2 properties"),
-        (["--undo"], {"proposal": Proposal(), "undone": CHANGES[:1], "left": ("x",)}, "Took back 1 property"),
+        (["--undo"], {"proposal": PropertyProposal(), "undone": CHANGES[:1], "left": ("x",)}, "Took back 1 property"),
         (
             [],
-            {"proposal": Proposal(), "outcome": RunOutcome.NOTHING_TO_DO, "reason": "all is well"},
+            {"proposal": PropertyProposal(), "outcome": RunOutcome.NOTHING_TO_DO, "reason": "all is well"},
             "Nothing to do: all is well",
         ),
     ],

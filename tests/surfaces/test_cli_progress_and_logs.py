@@ -14,7 +14,7 @@ from rich.console import Console
 from neve.cli.logs import configure
 from neve.cli.options import LogFormat, LogLevel
 from neve.cli.progress import PlainLines, follow
-from neve.core.units import MIB
+from neve.table.units import MIB
 
 
 def test_plain_progress_is_silent_at_first_and_then_says_a_line_now_and_then() -> None:
@@ -61,14 +61,14 @@ def test_beside_json_nothing_is_said_off_a_terminal() -> None:
 
 def test_json_lines_carry_what_the_caller_gave(capsys: pytest.CaptureFixture[str]) -> None:
     configure(LogLevel.INFO, LogFormat.JSON, debug=False)
-    logging.getLogger("neve.flow").info("inspected %s", "db.events", extra={"run": "r1", "stage": "inspect"})
+    logging.getLogger("neve.operations").info("inspected %s", "db.events", extra={"run": "r1", "stage": "inspect"})
     out, err = capsys.readouterr()
     line = json.loads(err)
     assert out == ""
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "level": "info",
-        "logger": "neve.flow",
+        "logger": "neve.operations",
         "message": "inspected db.events",
         "run": "r1",
         "stage": "inspect",
@@ -86,19 +86,19 @@ def test_a_json_line_of_an_exception_stays_one_line(capsys: pytest.CaptureFixtur
 
 def test_text_lines_have_time_level_and_place(capsys: pytest.CaptureFixture[str]) -> None:
     configure(LogLevel.INFO, LogFormat.TEXT, debug=False)
-    logging.getLogger("neve.flow").info("inspected %s", "db.events")
-    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO neve\.flow: inspected db\.events\n", capsys.readouterr().err)
+    logging.getLogger("neve.operations").info("inspected %s", "db.events")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO neve\.operations: inspected db\.events\n", capsys.readouterr().err)
 
 
 def test_by_default_only_warnings_are_told_and_other_libraries_never_say_more(capsys: pytest.CaptureFixture[str]) -> None:
     configure(None, None, debug=False)
-    logging.getLogger("neve.flow").info("quiet")
+    logging.getLogger("neve.operations").info("quiet")
     logging.getLogger("pyiceberg").info("quiet")
     assert capsys.readouterr().err == ""
     configure(LogLevel.DEBUG, None, debug=False)
     logging.getLogger("pyiceberg").info("quiet")
-    logging.getLogger("neve.flow").debug("told")
-    assert capsys.readouterr().err.endswith("DEBUG neve.flow: told\n")
+    logging.getLogger("neve.operations").debug("told")
+    assert capsys.readouterr().err.endswith("DEBUG neve.operations: told\n")
 
 
 def test_warnings_of_libraries_are_for_those_who_look_closely(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 import neve as package
 from neve.compose import Neve
-from neve.core.maintenance import Operation
-from neve.core.quarantine import Change, Doomed, Fate, QuarantineRecord, Step
-from neve.core.record import RunOutcome
+from neve.compose.quarantine import EXPIRED_STAYS
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, FileChange, QuarantineRecord, QuarantineStep
+from neve.maintenance.record import Operation
+from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.state import StateStore
 from neve.state.rows import Run
@@ -104,14 +105,14 @@ def test_a_second_look_is_told_with_what_to_type_next(neve: Any, warehouse: Path
 
 
 def test_a_dry_run_lists_files_and_json_lists_them_all(neve: Any, warehouse: Path, asked: Any) -> None:
-    changes = tuple(Change(path=f"/t/{n:02}", step=Step.TRASH, reason="old") for n in range(22))
+    changes = tuple(FileChange(path=f"/t/{n:02}", step=QuarantineStep.TRASH, reason="old") for n in range(22))
     asked(make_record(dry_run=True, files=22, changes=changes))
     place = ["--warehouse", str(warehouse)]
     lines = [line.strip() for line in neve("quarantine", "settle", "db.floats", "--dry-run", *place).stdout.splitlines()]
     assert lines[1] == "Would move 22 files (3 MB) to the trash"
     assert [line for line in lines if line.startswith("move")] == [f"move to the trash: /t/{n:02}" for n in range(20)]
     assert "and 2 files more; --json lists all" in lines
-    assert lines[-1] == f"neve quarantine settle local.db.events --warehouse {warehouse}"
+    assert lines[-1] == f"neve quarantine settle db.floats --warehouse {warehouse}"
     told = json.loads(neve("quarantine", "settle", "db.floats", "--dry-run", "--json", *place).stdout)
     assert (told["schema_version"], len(told["changes"]), told["changes"][21]["path"]) == (1, 22, "/t/21")
 
@@ -122,6 +123,12 @@ def test_a_dry_run_lists_files_and_json_lists_them_all(neve: Any, warehouse: Pat
         ({"operation": Operation.PURGE}, "Purged 2 files (3 MB) for good in 2.4 s", 0),
         ({"operation": Operation.RESTORE}, "Restored 2 files (3 MB) to where they were in 2.4 s", 0),
         ({"operation": Operation.PURGE, "dry_run": True}, "Would purge 2 files (3 MB) for good", 0),
+        ({"operation": Operation.PURGE, "files_without_size": 1}, "Purged 2 files (≥ 3 MB) for good in 2.4 s", 0),
+        (
+            {"operation": Operation.PURGE, "size_bytes": 0, "files_without_size": 2},
+            "Purged 2 files (size unknown) for good in 2.4 s",
+            0,
+        ),
         ({"outcome": RunOutcome.NOTHING_TO_DO, "reason": "none waits"}, "Nothing to do: none waits", 0),
         ({"outcome": RunOutcome.FAILED, "reason": "/x: 503"}, "Failed after 2.4 s: /x: 503", 1),
     ],
@@ -134,7 +141,7 @@ def test_the_second_line_says_how_it_ended(neve: Any, warehouse: Path, asked: An
 
 @pytest.fixture
 def filled(warehouse: Path, tmp_path: Path) -> list[str]:
-    """A store with three files of db.floats in the quarantine; gives the options that lead there."""
+    """A store with five files of db.floats in the quarantine; gives the options that lead there."""
     url = f"sqlite:///{tmp_path}/state.db"
     with Neve.open(load_settings(environ={}), warehouse=str(warehouse), environ={}) as opened:
         uuid = opened._looking.reader("db.floats").state().uuid
@@ -144,35 +151,53 @@ def filled(warehouse: Path, tmp_path: Path) -> list[str]:
             uuid, "aaaa1111bbbb", [Doomed(path=f"/t/{n}", reason="orphan", size_bytes=1024) for n in "ab"], NOW_MS
         )
         store.record_doomed(uuid, "cccc2222", [Doomed(path="/t/c", reason="expired")], NOW_MS + 60_000)
-        store.settle_doomed(uuid, [("/t/a", Fate.TRASHED, "/t/.neve-trash/x")], NOW_MS + 1)
+        lost = [Doomed(path="/t/d", reason="lost", size_bytes=1024), Doomed(path="/t/e", reason="lost")]
+        store.record_doomed(uuid, "cccc2222", lost, NOW_MS + 60_000)
+        store.settle_doomed(uuid, [FateChange("/t/a", Fate.TRASHED, "/t/.neve-trash/x")], NOW_MS + 1)
     return ["--warehouse", str(warehouse), "--set", f"state.url={url}"]
 
 
 def test_the_list_has_a_line_for_each_run_reason_and_fate(neve: Any, filled: list[str]) -> None:
     lines = [line.rstrip() for line in neve("quarantine", "list", "db.floats", *filled).stdout.splitlines()]
     assert lines == [
-        "run       recorded (UTC)    fate      files  bytes  why",
-        "aaaa1111  2025-06-15 15:06  recorded      1   1 KB  orphan",
-        "aaaa1111  2025-06-15 15:06  trashed       1   1 KB  orphan",
-        "cccc2222  2025-06-15 15:07  recorded      1    0 B  expired",
+        "run       recorded (UTC)    fate      files    bytes  why",
+        "aaaa1111  2025-06-15 15:06  recorded      1     1 KB  orphan",
+        "aaaa1111  2025-06-15 15:06  trashed       1     1 KB  orphan",
+        "cccc2222  2025-06-15 15:07  recorded      1  unknown  expired",
+        "cccc2222  2025-06-15 15:07  recorded      2   ≥ 1 KB  lost",
     ]
     told = json.loads(neve("quarantine", "list", "db.floats", "--json", *filled).stdout)
-    assert [(row["run_id"], row["fate"], row["files"]) for row in told["runs"]] == [
-        ("aaaa1111bbbb", "recorded", 1),
-        ("aaaa1111bbbb", "trashed", 1),
-        ("cccc2222", "recorded", 1),
+    keys = ("run_id", "fate", "files", "size_bytes", "files_without_size")
+    assert [tuple(row[key] for key in keys) for row in told["runs"]] == [
+        ("aaaa1111bbbb", "recorded", 1, 1024, 0),
+        ("aaaa1111bbbb", "trashed", 1, 1024, 0),
+        ("cccc2222", "recorded", 1, 0, 1),
+        ("cccc2222", "recorded", 2, 1024, 1),
     ]
     assert neve("quarantine", "list", "db.v1", *filled).stdout == "Nothing is in the quarantine.\n"
 
 
 def test_the_list_of_files_is_made_for_pipes(neve: Any, filled: list[str]) -> None:
     lines = neve("quarantine", "list", "db.floats", "--files", *filled).stdout.splitlines()
-    assert lines == ["recorded  aaaa1111  /t/b", "trashed   aaaa1111  /t/a", "recorded  cccc2222  /t/c"]
+    assert lines == [
+        "recorded  aaaa1111  /t/b",
+        "trashed   aaaa1111  /t/a",
+        *(f"recorded  cccc2222  /t/{name}" for name in "cde"),
+    ]
     one = neve("quarantine", "list", "db.floats", "--run", "cccc", "--json", *filled).stdout.splitlines()
-    assert [json.loads(line)["path"] for line in one] == ["/t/c"]
+    assert [json.loads(line)["path"] for line in one] == ["/t/c", "/t/d", "/t/e"]
     wrong = neve("quarantine", "list", "db.floats", "--run", "ffff", *filled)
     assert wrong.exit_code == 2
     assert "Cannot choose run 'ffff': no runs with files of db.floats in the quarantine begin so" in wrong.stderr
+
+
+def test_a_restore_of_an_expiry_says_that_the_snapshots_are_not_restored(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_record(operation=Operation.RESTORE, note=EXPIRED_STAYS))
+    text = " ".join(neve("restore", "3f9c", "--warehouse", str(warehouse)).stdout.split())
+    assert "note the expired snapshots are not restored, only their files." in text
+    told = json.loads(neve("restore", "3f9c", "--json", "--warehouse", str(warehouse)).stdout)
+    assert told["note"] == EXPIRED_STAYS
+    assert "snapshots that were expired stay expired" in " ".join(neve("restore", "--help").stdout.split())
 
 
 def test_a_restore_of_an_unknown_run_or_of_another_table_is_refused(neve: Any, filled: list[str]) -> None:
@@ -209,4 +234,4 @@ def test_python_says_the_same(warehouse: Path, asked: Any, filled: list[str]) ->
         ("restore", "3f9c", {"table": "db.floats", "dry_run": False}),
     ]
     with package.connect(warehouse=warehouse, settings={"state.url": filled[-1].removeprefix("state.url=")}) as opened:
-        assert [row.files for row in opened.quarantine("db.floats")] == [1, 1, 1]
+        assert [row.files for row in opened.quarantine("db.floats")] == [1, 1, 1, 2]

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from neve.cli import state
 from neve.state import StateStore, care
+from neve.state.schema import HEAD
 from tests.state.old_stores import make_old_store
 from tests.state.test_journal import RUN
 
@@ -55,11 +56,11 @@ def test_shows_where_the_store_is_and_what_it_holds(run: Neve, file: Path) -> No
     make_old_store(f"sqlite:///{file}", "0002")
     with StateStore.open(f"sqlite:///{file}") as store:
         store.begin(RUN)
-        store.take_lease("t", run_id="r1", owner="h:1", now_ms=1, until_ms=2)
+        store.take_lease("t", run_id="r1", owner="h:1", now_ms=1, lease_ms=1)
     lines = run("show").stdout.splitlines()
     assert [line for line in lines if not line.startswith("size")] == [
         f"state store  sqlite:///{file}",
-        "schema       0004",
+        f"schema       {HEAD}",
         "runs         2, 1 not ended, the oldest of 1970-01-01 00:00:00 UTC",
         "groups       2, 0 in doubt",
         "files        1",
@@ -70,8 +71,8 @@ def test_shows_where_the_store_is_and_what_it_holds(run: Neve, file: Path) -> No
     assert told.pop("size_bytes") > 32_768
     assert told == {
         "url": f"sqlite:///{file}",
-        "version": "0004",
-        "newest_version": "0004",
+        "version": HEAD,
+        "newest_version": HEAD,
         "counts": {"runs": 2, "unfinished": 1, "groups": 2, "in_doubt": 0, "outputs": 1, "quarantined": 0, "leases": 1},
         "oldest_run_ms": 1,
     }
@@ -79,24 +80,24 @@ def test_shows_where_the_store_is_and_what_it_holds(run: Neve, file: Path) -> No
 
 def test_an_older_store_is_shown_and_upgraded_with_a_copy(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0001")
-    assert "schema       0001, to be upgraded to 0004" in run("show").stdout.splitlines()
+    assert f"schema       0001, to be upgraded to {HEAD}" in run("show").stdout.splitlines()
     result = run("upgrade")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "The state store was upgraded from schema 0001 to 0004.",
+        f"The state store was upgraded from schema 0001 to {HEAD}.",
         f"As it was, it is in {file}.0001.bak.",
     ]
-    assert run("upgrade").stdout == "The state store has schema 0004, the newest: nothing to do.\n"
+    assert run("upgrade").stdout == f"The state store has schema {HEAD}, the newest: nothing to do.\n"
 
 
 def test_an_upgrade_as_json_names_both_versions_and_the_copy(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0002")
-    assert document(run("upgrade", "--json")) == {"from": "0002", "to": "0004", "copy": f"{file}.0002.bak"}
-    assert document(run("upgrade", "--json")) == {"from": "0004", "to": "0004", "copy": None}
+    assert document(run("upgrade", "--json")) == {"from": "0002", "to": HEAD, "copy": f"{file}.0002.bak"}
+    assert document(run("upgrade", "--json")) == {"from": HEAD, "to": HEAD, "copy": None}
 
 
 def test_an_upgrade_makes_a_store_that_is_not_there(run: Neve, file: Path) -> None:
-    assert run("upgrade").stdout == "The state store was made with schema 0004.\n"
+    assert run("upgrade").stdout == f"The state store was made with schema {HEAD}.\n"
     assert file.is_file()
 
 
@@ -107,7 +108,7 @@ def test_a_newer_store_is_refused(run: Neve, file: Path) -> None:
     for args in (["show"], ["upgrade"], ["backup"], ["prune", "--older-than", "1d"]):
         result = run(*args)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "its schema version 0042 is newer than 0004, the newest known here" in result.stderr
+        assert f"its schema version 0042 is newer than {HEAD}, the newest known here" in result.stderr
         assert "Upgrade neve, or point state.url to another database." in result.stderr
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import neve as package
 from neve.compose import Neve
-from neve.core.maintenance import Operation
-from neve.core.record import RunOutcome
-from neve.core.ttl import TtlCounts, TtlRecord, TtlRule
+from neve.maintenance.record import Operation
+from neve.maintenance.ttl import TtlCounts, TtlRecord, TtlRule
+from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 from tests.render.inspections import NOW_MS
@@ -85,7 +85,7 @@ def test_a_preview_is_told_with_the_enforcement_to_type_next(neve: Any, warehous
         "  snapshot     11",
         "",
         "Next",
-        f"  neve ttl local.db.events --ttl '30 days' --enforce --warehouse {warehouse}",
+        f"  neve ttl db.floats --keep '30 days' --warehouse {warehouse} --enforce",
     ]
 
 
@@ -99,6 +99,11 @@ LEFT = {"counts": TtlCounts(files_left=7), "reason": "one run opens 1 file at mo
         (
             {"outcome": RunOutcome.NOTHING_TO_DO, "reason": "no row is past its time"},
             "Nothing to do: no row is past its time",
+            0,
+        ),
+        (
+            {"outcome": RunOutcome.NOTHING_TO_DO, "reason": "every row is kept: it is unknown", "cutoff_ms": None},
+            "Nothing to do: every row is kept: it is unknown column ts (timestamptz) kept 30 days: every row",
             0,
         ),
         ({"outcome": RunOutcome.NOTHING_TO_DO, **LEFT}, "Nothing to do: one run opens 1 file at most (max-files)", 0),

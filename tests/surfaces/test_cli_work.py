@@ -17,8 +17,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from neve.core.plan_words import Kernel
-from neve.core.work import WorkResult
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import WorkResult
 from tests.kernels.parquet_make import sample_table
 from tests.kernels.test_orders import make_order
 
@@ -137,8 +137,8 @@ def test_orders_and_results_are_as_their_schemas_say(neve: Any, written: Write) 
     result = json.loads(neve("work", str(order)).stdout)
     jsonschema.validate(result, RESULT_SCHEMA)
     for document, schema in ((json.loads(order.read_text()), ORDER_SCHEMA), (result, RESULT_SCHEMA)):
-        with pytest.raises(jsonschema.ValidationError, match="3 was expected"):
-            jsonschema.validate({**document, "format_version": 4}, schema)
+        with pytest.raises(jsonschema.ValidationError, match="4 was expected"):
+            jsonschema.validate({**document, "format_version": 5}, schema)
 
 
 def test_an_order_that_every_kernel_refuses_fails_with_the_reasons(neve: Any, written: Write, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_input_that_is_gone_fails_and_leaves_nothing(neve: Any, written: Writ
     order = written()
     (tmp_path / "in" / "1.parquet").unlink()
     done = neve("work", str(order), "--out", str(tmp_path / "result.json"))
-    assert (done.exit_code, error_of(done)["code"], error_of(done)["retryable"]) == (1, "storage-failed", True)
+    assert (done.exit_code, error_of(done)["code"], error_of(done)["retryable"]) == (1, "missing-file", False)
     assert error_of(done)["message"] == f"Cannot open {tmp_path}/in/1.parquet: No such file or directory"
     assert left_behind(tmp_path) == []
 
@@ -173,8 +173,8 @@ def test_an_input_that_is_gone_fails_and_leaves_nothing(neve: Any, written: Writ
     ("changes", "reason", "hint"),
     [
         (
-            {"format_version": 4, "unheard_of": 1},
-            "its format version 4 is newer than 3",
+            {"format_version": 5, "unheard_of": 1},
+            "its format version 5 is newer than 4",
             "Run it with the release that made it.",
         ),
         (
@@ -240,6 +240,12 @@ def test_a_result_that_cannot_be_completed_is_not_there(
     assert (done.exit_code, error_of(done)["code"]) == (1, "storage-failed")
     assert error_of(done)["message"] == f"Cannot write result {tmp_path}/result.json: No space left on device"
     assert [path for path in left_behind(tmp_path) if not path.startswith("out/")] == []
+
+
+def test_what_a_killed_process_of_the_same_id_left_is_in_nobodys_way(neve: Any, written: Write, tmp_path: Path) -> None:
+    """In a container the process id is the same each time."""
+    (tmp_path / f".result.json.{os.getpid()}.partial").touch()
+    assert neve("work", str(written()), "--out", str(tmp_path / "result.json")).exit_code == 0
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from neve.cli.iceberg_compact import URI_VARIABLE, app, catalog_of, partitions_of
 from neve.compose import Neve
-from neve.core.record import RunOutcome
-from neve.core.units import MIB
 from neve.errors import BadRequestError
+from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES
 from neve.settings import load_settings
+from neve.table.units import MIB
 from tests.render.runs import make_record
 
 URI = f"${{env:{URI_VARIABLE}}}"
@@ -31,11 +31,13 @@ def run(*arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("uri", "settings"),
     [
-        ("https://host/catalog", {"type": "rest", "uri": URI}),
-        ("http://host:19120/api/v2", {"type": "nessie", "uri": URI}),
-        ("sqlite:////lake/catalog.db", {"type": "sql", "uri": URI, "warehouse": "/lake"}),
-        ("sqlite:///catalog.db", {"type": "sql", "uri": URI, "warehouse": "."}),
-        ("thrift://host:9083", {"type": "hive", "uri": URI}),
+        ("https://host/catalog", {"type": "rest", "uri": "https://host/catalog"}),
+        ("http://host:19120/api/v2", {"type": "nessie", "uri": "http://host:19120/api/v2"}),
+        ("sqlite:////lake/catalog.db", {"type": "sql", "uri": "sqlite:////lake/catalog.db", "warehouse": "/lake"}),
+        ("sqlite:///catalog.db", {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "."}),
+        ("thrift://host:9083", {"type": "hive", "uri": "thrift://host:9083"}),
+        ("https://me@host/catalog", {"type": "rest", "uri": URI}),
+        ("https://host/catalog?token=x", {"type": "rest", "uri": URI}),
         ("glue", {"type": "glue"}),
         ("glue:eu-west-1", {"type": "glue", "storage.s3.region": "eu-west-1"}),
     ],
@@ -51,6 +53,8 @@ def test_the_kind_of_catalog_is_told_by_its_uri(uri: str, settings: dict[str, st
 def test_a_warehouse_goes_with_the_catalog() -> None:
     found = catalog_of("postgresql://host/db", name="lake", warehouse="s3://bucket/lake")
     assert found.settings["catalogs.lake.warehouse"] == "s3://bucket/lake"
+    hidden = catalog_of("postgresql://me:hidden@host/db", name="lake", warehouse="s3://bucket/lake")
+    assert hidden.settings["catalogs.lake.uri"] == URI
     assert load_settings(flags=dict(found.settings), environ={}).settings.catalogs["lake"].type == "sql"
 
 
@@ -117,6 +121,21 @@ def test_a_name_without_a_namespace_is_in_the_default_one(warehouse: Path, monke
     monkeypatch.setattr(Neve, "compact", lambda _, table, **__: asked.append(table) or make_record())
     assert run("--catalog-uri", str(warehouse), "--table", "events").exit_code == 0
     assert asked == ["default.events"]
+
+
+def test_an_expiry_after_the_compaction_is_passed_on_and_refused_in_a_dry_run(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    keys = ("expire_snapshots", "snapshot_retention_hours")
+    monkeypatch.setattr(Neve, "compact", lambda *_, **words: asked.append([words[key] for key in keys]) or make_record())
+    place = ["--catalog-uri", str(warehouse), "--table", "v1"]
+    assert run(*place, "--expire-snapshots", "--snapshot-retention-hours", "168").exit_code == 0
+    assert run(*place).exit_code == 0
+    assert asked == [[True, 168], [False, None]]
+    refused = run(*place, "--expire-snapshots", "--dry-run")
+    assert refused.exit_code == 2
+    assert "neve expire default.v1 --dry-run" in refused.stderr
 
 
 def test_a_catalog_that_does_not_answer_is_told_and_its_password_is_not(warehouse: Path) -> None:

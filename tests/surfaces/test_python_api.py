@@ -13,11 +13,11 @@ import pytest
 
 import neve
 from neve.compose import Neve
-from neve.core.plan_words import Kernel, Tier
-from neve.core.policy import knobs
-from neve.core.units import MIB
 from neve.errors import BadRequestError, SettingsError, TableNotFoundError
-from neve.flow.plan import Request
+from neve.policy.model import knobs
+from neve.rewrite.group import Kernel, Tier
+from neve.rewrite.planner import Request
+from neve.table.units import MIB
 from tests.render.runs import make_whole_record
 
 
@@ -110,11 +110,31 @@ def test_a_connection_serves_several_calls(warehouse: Path) -> None:
         assert opened.inspect("db.v1").target_file_size_bytes == opened.inspect("db.floats").target_file_size_bytes == MIB
 
 
+def test_a_connection_takes_requests_in_place_of_the_words_of_functions(warehouse: Path) -> None:
+    with neve.connect(warehouse=warehouse) as opened:
+        assert opened.plan("db.floats", request=Request(force=True, branch="main")).output_files == 1
+        with pytest.raises(TypeError, match="force"):
+            opened.plan("db.floats", force=True)  # type: ignore[call-arg]
+
+
+def test_a_branch_is_passed_on_to_an_inspection(warehouse: Path) -> None:
+    assert neve.inspect("db.floats", warehouse=warehouse, branch="main").branch == "main"
+    for look in (
+        lambda: neve.inspect("db.floats", warehouse=warehouse, branch="audit"),
+        lambda: neve.table("db.floats", warehouse=warehouse).branch("audit").inspect(),
+    ):
+        with pytest.raises(BadRequestError, match="Cannot find branch audit"):
+            look()
+
+
+NO_EXPIRY = {"expire_snapshots": False, "snapshot_retention_hours": None}
+
+
 def test_compact_passes_on_what_is_wanted(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def compact(_: Neve, table: str, *, request: Request, verify: str, probe_query: str | None) -> Any:
-        asked.append((table, request, verify, probe_query))
+    def compact(_: Neve, table: str, *, request: Request, verify: str, probe_query: str | None, **expiry: object) -> Any:
+        asked.append((table, request, verify, probe_query, expiry))
         return make_whole_record()
 
     monkeypatch.setattr(Neve, "compact", compact)
@@ -125,10 +145,12 @@ def test_compact_passes_on_what_is_wanted(warehouse: Path, monkeypatch: pytest.M
     assert told.stats is not None
     assert told.stats.files_removed == 245
     neve.table("db.v1", warehouse=warehouse).compact()
+    neve.compact("db.v1", warehouse=warehouse, expire_snapshots=True, snapshot_retention_hours=168)
     wanted = Request(Tier.FULL, Kernel.ARROW, force=True, partitions=("a=*",), where="a > 1", branch="audit")
     assert asked == [
-        ("db.v1", wanted, "content", "SELECT count(*) FROM db.v1"),
-        ("db.v1", Request(), "metadata", None),
+        ("db.v1", wanted, "content", "SELECT count(*) FROM db.v1", NO_EXPIRY),
+        ("db.v1", Request(), "metadata", None, NO_EXPIRY),
+        ("db.v1", Request(), "metadata", None, {"expire_snapshots": True, "snapshot_retention_hours": 168}),
     ]
 
 

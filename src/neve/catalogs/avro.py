@@ -86,26 +86,27 @@ _NESTED = "\0"
 def _step(field: dict[str, Any], wanted: Collection[str], prefix: str) -> tuple[str, Read]:
     name = prefix + field["name"]
     if name in wanted:
-        return name, _reader(field["type"])
+        return name, value_reader(field["type"])
     if any(other.startswith(name + ".") for other in wanted):
         return _NESTED, record_reader(field["type"], wanted, name + ".")
-    return "", _skipper(field["type"])
+    return "", value_skipper(field["type"])
 
 
-def _reader(schema: Any) -> Read:
+def value_reader(schema: Any) -> Read:
+    """Returns a function that reads one value of this type."""
     if isinstance(schema, list):
-        return _union([_reader(branch) for branch in schema])
+        return _union([value_reader(branch) for branch in schema])
     if isinstance(schema, str):
         return _PRIMITIVE_READERS[schema]
     kind = schema["type"]
     if kind == "record":
-        fields = [_reader(field["type"]) for field in schema["fields"]]
+        fields = [value_reader(field["type"]) for field in schema["fields"]]
         return lambda decoder: tuple(field(decoder) for field in fields)
     if kind == "array":
         return _array_reader(schema["items"])
     if kind == "fixed":
         return _logical(schema, _fixed(schema["size"]))
-    return _logical(schema, _reader(kind))
+    return _logical(schema, value_reader(kind))
 
 
 def _logical(schema: dict[str, Any], raw: Read) -> Read:
@@ -129,7 +130,7 @@ def _fixed(size: int) -> Read:
 def _array_reader(schema: Any) -> Read:
     if _field_types(schema) == ["int", "bytes"]:
         return _bytes_by_id
-    item = _reader(schema)
+    item = value_reader(schema)
     integers = schema in ("int", "long")
 
     def read(decoder: Decoder) -> list[Any]:
@@ -168,7 +169,7 @@ _PRIMITIVE_READERS: dict[str, Read] = {
     "float": lambda decoder: decoder.read_float(),
     "double": lambda decoder: decoder.read_double(),
     "bytes": lambda decoder: decoder.read_bytes(),
-    "string": lambda decoder: decoder.read_utf8(),
+    "string": lambda decoder: decoder.read_bytes().decode("utf-8", "replace"),  # as Java reads what is not UTF-8
 }
 _PRIMITIVE_SKIPPERS: dict[str, Read] = {
     "null": lambda _: None,
@@ -182,14 +183,15 @@ _PRIMITIVE_SKIPPERS: dict[str, Read] = {
 }
 
 
-def _skipper(schema: Any) -> Read:
+def value_skipper(schema: Any) -> Read:
+    """Returns a function that steps over one value of this type."""
     if isinstance(schema, list):
-        return _union([_skipper(branch) for branch in schema])
+        return _union([value_skipper(branch) for branch in schema])
     if isinstance(schema, str):
         return _PRIMITIVE_SKIPPERS[schema]
     kind = schema["type"]
     if kind == "record":
-        fields = [_skipper(field["type"]) for field in schema["fields"]]
+        fields = [value_skipper(field["type"]) for field in schema["fields"]]
         return lambda decoder: [field(decoder) for field in fields] and None
     if kind == "fixed":
         size = schema["size"]
@@ -197,8 +199,8 @@ def _skipper(schema: Any) -> Read:
     if kind == "array":
         return _array_skipper(schema["items"])
     if kind == "map":
-        return _block_skipper(_skip_pair(_PRIMITIVE_SKIPPERS["string"], _skipper(schema["values"])))
-    return _skipper(kind)
+        return _block_skipper(_skip_pair(_PRIMITIVE_SKIPPERS["string"], value_skipper(schema["values"])))
+    return value_skipper(kind)
 
 
 def _array_skipper(items: Any) -> Read:
@@ -209,7 +211,7 @@ def _array_skipper(items: Any) -> Read:
         return _block_skipper(lambda decoder, count: decoder.read_ints(width * count))
     if types == ["int", "bytes"]:
         return _block_skipper(lambda decoder, count: decoder.read_int_bytes_dict(count, {}))
-    one = _skipper(items)
+    one = value_skipper(items)
     return _block_skipper(lambda decoder, count: [one(decoder) for _ in range(count)])
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlparse
 
 from neve.catalogs.storage import scheme
 from neve.errors import BadRequestError, CorruptMetadataError
 from neve.settings.catalog import CatalogSettings
+from neve.table.location import address
 
 DATABASE = "catalog.db"
 DEFAULT_NAME = "local"
@@ -26,7 +26,7 @@ def database_in(warehouse: str) -> Path:
 
 def local_path(location: str) -> Path:
     """The directory behind a path or a file URL, absolute."""
-    return Path(urlparse(location).path if location.startswith("file:") else location).expanduser().resolve()
+    return Path(address(location).local_path).expanduser().resolve()
 
 
 def open_warehouse(location: str, *, create: bool = False) -> tuple[str, CatalogSettings]:
@@ -55,7 +55,7 @@ def open_warehouse(location: str, *, create: bool = False) -> tuple[str, Catalog
 def _catalog_name(database: Path) -> str:
     """A SQL catalog keeps its name with each table, and only that name finds them again."""
     try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             names = [row[0] for row in connection.execute("SELECT DISTINCT catalog_name FROM iceberg_tables ORDER BY 1")]
     except sqlite3.OperationalError:  # no such table yet: nothing was ever written
         return DEFAULT_NAME

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 
 from neve.errors import (
     AccessDeniedError,
@@ -19,6 +20,7 @@ from neve.errors import (
     StorageError,
     TableNotFoundError,
 )
+from neve.table.location import cut_error
 
 _REFUSED = re.compile(
     r"ACCESS_DENIED|AccessDenied|SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch|INVALID_ACCESS_KEY_ID|InvalidAccessKeyId"
@@ -78,7 +80,7 @@ def _catalog_error(error: Exception, catalog: str, table: str | None) -> NeveErr
     if kinds & _ABSENT_TYPES and table:
         return TableNotFoundError(
             f"Cannot load {what}: there is no such table",
-            hint=f"`neve tables --catalog {catalog}` lists what is there.",
+            hint=f"`neve tables {quote(catalog)}` lists what is there.",
         )
     if kinds & _REFUSED_TYPES or _REFUSED.search(str(error)):
         return AccessDeniedError(
@@ -103,6 +105,8 @@ def _storage_error(error: Exception, location: str, verb: str) -> NeveError:
             f"Cannot {verb} {location}: access denied ({_reason(error)})",
             hint="Check the storage credentials of the catalog.",
         )
+    if isinstance(error, FileNotFoundError) and (cut := cut_error(f"{verb} the file", location)) is not None:
+        return cut
     if isinstance(error, FileNotFoundError) and verb == "read":
         return CorruptMetadataError(
             f"Cannot read {location}: the file is missing",

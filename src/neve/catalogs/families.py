@@ -57,7 +57,11 @@ def _sql_spark(settings: CatalogSettings) -> Properties:
     url = make_url(settings.uri or "")
     if url.get_backend_name() == "sqlite":
         # Two writers meet at the database file: wait for the other's lock, as the Python side does, rather than fail.
-        return {"type": "jdbc", "uri": f"jdbc:sqlite:{url.database}?busy_timeout=30000", "jdbc.schema-version": "V1"}
+        return {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{_jdbc_file(url.database)}?busy_timeout=30000",
+            "jdbc.schema-version": "V1",
+        }
     if url.get_backend_name() == "postgresql":
         uri = f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}"
         return {
@@ -71,6 +75,11 @@ def _sql_spark(settings: CatalogSettings) -> Properties:
         f"Cannot open catalog in Spark: {url.get_backend_name()} is not a database that a sql catalog supports",
         hint="Use sqlite:///PATH or postgresql://USER@HOST/DB.",
     )
+
+
+def _jdbc_file(database: str | None) -> str:
+    """A path as the driver takes it: for one with a question mark, only a URI tells it from options."""
+    return f"file:{quote(database)}" if database and "?" in database else str(database)
 
 
 def _sql_needs(settings: CatalogSettings) -> set[str]:

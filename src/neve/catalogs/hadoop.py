@@ -6,10 +6,14 @@ it are tried one by one. Commits go through Spark; `refuse_commits` says when ev
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StaticTable, Table
 
 from neve.catalogs.errors import reading
@@ -18,6 +22,7 @@ from neve.errors import BadRequestError
 from neve.settings.catalog import CatalogSettings
 
 _SUFFIXES = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz")
+_NAME = re.compile(r"v(\d+)(\.gz\.metadata\.json|\.metadata\.json(\.gz)?)")
 
 
 class HadoopCatalog:
@@ -36,7 +41,9 @@ class HadoopCatalog:
             metadata = self._newest(f"{location}/metadata")
         if metadata is None:
             raise NoSuchTableError(f"no metadata under {location}")
-        return StaticTable.from_metadata(metadata, self.properties)
+        document = FromInputFile.table_metadata(self._io.new_input(metadata))
+        io = load_file_io({**self.properties, **document.properties}, metadata)
+        return StaticTable(("static-table", metadata), document, metadata, io, NoopCatalog("static-table"))
 
     def list_namespaces(self, namespace: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
         """Directories that hold no table themselves."""
@@ -46,10 +53,24 @@ class HadoopCatalog:
         """Directories with metadata in them."""
         return [(*namespace, name) for name in self._directories(namespace) if self._is_table((*namespace, name))]
 
+    def list_loadable(self, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """Those with a metadata file; a directory without one is left over from a table that was never made or is gone."""
+        return [identifier for identifier in self.list_tables(namespace) if self._has_metadata(identifier)]
+
+    def _has_metadata(self, identifier: tuple[str, ...]) -> bool:
+        from pyarrow.fs import FileSelector
+
+        filesystem, path = _filesystem(self._io, "/".join((self._root, *identifier, "metadata")))
+        entries = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+        return any(entry.base_name.endswith(_SUFFIXES) for entry in entries)
+
     def _newest(self, directory: str) -> str | None:
-        version = self._hint(directory)
+        """What the hint leads to, or, where it leads nowhere, the highest version in the directory."""
+        version = self._hint(directory) or 0
         found = self._version(directory, version) if version else None
-        candidate = (version or 0) + 1
+        if found is None:
+            version, found = max(self._versions(directory), default=(0, None))
+        candidate = version + 1
         while (newer := self._version(directory, candidate)) is not None:
             found, candidate = newer, candidate + 1
         return found
@@ -61,6 +82,14 @@ class HadoopCatalog:
         with hint.open() as stream:
             text = bytes(stream.read()).decode().strip()
         return int(text) if text.isdigit() else None
+
+    def _versions(self, directory: str) -> Iterator[tuple[int, str]]:
+        from pyarrow.fs import FileSelector
+
+        filesystem, path = _filesystem(self._io, directory)
+        for file in filesystem.get_file_info(FileSelector(path, allow_not_found=True)):
+            if (named := _NAME.fullmatch(file.base_name)) is not None:
+                yield int(named[1]), f"{directory}/{file.base_name}"
 
     def _version(self, directory: str, version: int) -> str | None:
         paths = (f"{directory}/v{version}{suffix}" for suffix in _SUFFIXES)

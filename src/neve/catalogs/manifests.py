@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyiceberg.avro.decoder import new_decoder
 
 from neve.catalogs.avro import AvroHeader, read_blocks, read_header, record_reader
-from neve.core.files import (
+from neve.errors import CorruptMetadataError
+from neve.table.files import (
     POSITION_DELETES,
     SCHEMA,
     UNKNOWN,
@@ -25,9 +26,8 @@ from neve.core.files import (
     default_columns,
     spell_ids,
 )
-from neve.core.model import Manifest, PartitionRange
-from neve.core.partition_path import TypedField, partition_path
-from neve.errors import CorruptMetadataError
+from neve.table.partition import TypedField, partition_path
+from neve.table.state import Manifest, PartitionRange
 
 _LIST_FIELDS = (
     "manifest_path",
@@ -202,7 +202,7 @@ def _referenced(row: dict[str, Any]) -> str:
     if (named := row.get("data_file.referenced_data_file")) is not None:
         return str(named)
     lower, upper = (dict(row.get(f"data_file.{side}_bounds") or ()).get(_PATH_FIELD_ID) for side in ("lower", "upper"))
-    return lower.decode() if lower is not None and lower == upper else ""
+    return lower.decode("utf-8", "replace") if lower is not None and lower == upper else ""
 
 
 def _first_row_ids(rows: list[dict[str, Any]], following: int | None) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from neve.catalogs.manifests import decode_manifest, from_ipc, to_ipc
-from neve.core.files import FileColumns
-from neve.core.model import Manifest
+from neve.table.files import FileColumns
+from neve.table.state import Manifest
 
 PARALLEL_FROM_FILES = 50_000
 """Below this the second process costs more (its imports, about half a second) than it saves."""
@@ -34,7 +34,7 @@ Job = tuple[Manifest, Sequence[str], Sequence[int]]
 def decode_all(jobs: Sequence[Job], read: Callable[[str], bytes]) -> Iterator[tuple[Manifest, FileColumns]]:
     """Each manifest with its files, in the order of the jobs."""
     files = sum(manifest.live_files or 0 for manifest, *_ in jobs)
-    cores = _usable_cores()
+    cores = usable_cores()
     with ExitStack() as stack:
         readers = stack.enter_context(ThreadPoolExecutor(_READS_AHEAD))
         if files < PARALLEL_FROM_FILES or len(jobs) < 2 or cores < 2:
@@ -70,7 +70,8 @@ def _ahead(executor: Executor, work: Callable[[Job], Any], jobs: Sequence[Job]) 
         yield done, future.result()
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

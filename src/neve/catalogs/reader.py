@@ -17,8 +17,10 @@ from neve.catalogs.cache import MetadataCache
 from neve.catalogs.errors import reading
 from neve.catalogs.manifests import concatenate, decode_manifest_list, from_ipc, table_from_ipc, table_to_ipc, to_ipc
 from neve.catalogs.pool import decode_all
-from neve.core.files import FileColumns, bounds_schema
-from neve.core.model import (
+from neve.errors import CorruptMetadataError
+from neve.ports import Progress
+from neve.table.files import FileColumns, bounds_schema
+from neve.table.state import (
     Column,
     Manifest,
     PartitionField,
@@ -32,8 +34,7 @@ from neve.core.model import (
     TableName,
     TableState,
 )
-from neve.errors import CorruptMetadataError
-from neve.ports import Progress
+from neve.table.units import whole_number
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -74,6 +75,7 @@ class MetadataReader:
             schema_id=meta.current_schema_id,
             columns=len(meta.schema().fields),
             fields=tuple(_columns(meta.schema().fields)),
+            nested={i: name for schema in meta.schemas for i, name in _nested(schema.fields)},
             specs=tuple(_spec(spec) for spec in meta.partition_specs),
             default_spec_id=meta.default_spec_id,
             sort_orders=tuple(_sort_order(order, meta) for order in meta.sort_orders),
@@ -186,6 +188,16 @@ def _columns(fields: Iterable[Any], prefix: str = "") -> Iterator[Column]:
             yield Column(field_id=field.field_id, name=name, type=str(field.field_type))
 
 
+def _nested(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[int, str]]:
+    """The columns inside structs, by field id."""
+    for field in fields:
+        name = prefix + field.name
+        if prefix:
+            yield field.field_id, name
+        if field.field_type.is_struct:
+            yield from _nested(field.field_type.fields, name + ".")
+
+
 def _spec(spec: Any) -> PartitionSpec:
     fields = tuple(
         PartitionField(name=f.name, transform=str(f.transform), source_id=f.source_id, field_id=f.field_id) for f in spec.fields
@@ -217,7 +229,7 @@ def _statistics(file: Any) -> StatisticsFile:
 
 def _sketch(blob: Any) -> Sketch:
     told = (blob.properties or {}).get("ndv", "")
-    return Sketch(field_ids=tuple(blob.fields), kind=str(blob.type), distinct=int(told) if told.isdigit() else None)
+    return Sketch(field_ids=tuple(blob.fields), kind=str(blob.type), distinct=whole_number(told))
 
 
 def _snapshot(snapshot: Any) -> Snapshot:

@@ -6,14 +6,19 @@ request here ends in time, and a read that met an outage is tried again a few ti
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import RestCatalog, StorageCredential
+from pyiceberg.io import FileIO
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+from neve.catalogs.documents import understandable
 from neve.catalogs.storage import CONNECT_SECONDS
+from neve.table.document import Document
 
 _RETRIES = Retry(
     total=3,
@@ -32,11 +37,34 @@ class _BoundedAdapter(HTTPAdapter):
 
     def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]
         options["timeout"] = options.get("timeout") or (CONNECT_SECONDS, self._seconds)
-        return super().send(request, **options)
+        response = super().send(request, **options)
+        return _understandable(response) if request.method == "GET" and response.ok else response
+
+
+def _understandable(response: Response) -> Response:
+    """The answer, in which a table's metadata has no types that PyIceberg does not know."""
+    if "/tables/" not in response.url:
+        return response
+    try:
+        answer = response.json()
+    except ValueError:
+        return response
+    if isinstance(answer, dict) and isinstance(answer.get("metadata"), dict):
+        known = understandable(answer["metadata"], str(answer.get("metadata-location")), answer)
+        if known != answer["metadata"]:
+            response._content = json.dumps(answer | {"metadata": known}).encode()
+            response.encoding = "utf-8"
+    return response
 
 
 class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
     """A `RestCatalog` whose every request is bounded, the first one and the token's included."""
+
+    def files_of(self, answer: Document, properties: Mapping[str, str], location: str) -> FileIO:
+        """What opens the files of a table by the server's answer for it, as `load_table` makes it."""
+        granted = [StorageCredential.model_validate(one) for one in answer.get("storage-credentials") or ()]
+        of_place = self._resolve_storage_credentials(granted, location)
+        return self._load_file_io({**properties, **(answer.get("config") or {}), **of_place}, location)
 
     def _config_headers(self, session: Session) -> None:
         for prefix in ("http://", "https://"):

@@ -10,26 +10,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from neve.settings.catalog import CatalogSettings
+from neve.table.location import address
 
 GCS_TOKEN_MS = 3_600_000
 _SERVERS = ("rest", "nessie")
 """Kinds of catalogs that may have names for warehouses."""
+FILE_IO = "neve.catalogs.documents.LiteralFileIO"
+"""The class by which PyIceberg reads and writes files."""
 CONNECT_SECONDS = 5
 """Every wait is bounded: for a connection by this, for an answer by the catalog's `timeout`."""
 
 
 def scheme(location: str | None) -> str:
-    """`s3` for S3 in any spelling, else the URL's scheme; a plain path is `file`."""
-    head, found, _ = (location or "").partition("://")
-    head = head.lower() if found else "file"
-    return {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "gcs": "gs", "wasb": "abfss", "wasbs": "abfss"}.get(head, head)
+    """The kind of storage; `file` for a plain path."""
+    return address(location or "").kind
 
 
 def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> dict[str, str]:
     """Properties for pyiceberg, whose FileIO is pyarrow's."""
     s3, gs, azure, hdfs = settings.storage.s3, settings.storage.gs, settings.storage.abfss, settings.storage.hdfs
     properties: dict[str, Any] = {
-        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        "py-io-impl": FILE_IO,
         "s3.connect-timeout": CONNECT_SECONDS,
         "s3.request-timeout": settings.timeout_seconds,
         "s3.endpoint": s3.endpoint,
@@ -60,7 +61,7 @@ def pyiceberg_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> 
 
 def spark_storage(settings: CatalogSettings, environ: Mapping[str, str]) -> dict[str, str]:
     """Properties of an Iceberg catalog inside Spark."""
-    match _kind(settings):
+    match storage_kind(settings):
         case "s3":
             return plain(_java_s3(settings), environ)
         case "gs":
@@ -80,7 +81,7 @@ def spark_hadoop(settings: CatalogSettings) -> dict[str, str]:
 
 def storage_needs(settings: CatalogSettings) -> set[str]:
     """Jar bundles that Spark needs for this storage."""
-    return {"s3": {"aws"}, "gs": {"gcp"}, "abfss": {"azure"}}.get(_kind(settings), set())
+    return {"s3": {"aws"}, "gs": {"gcp"}, "abfss": {"azure"}}.get(storage_kind(settings), set())
 
 
 def plain(properties: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
@@ -95,10 +96,10 @@ def plain(properties: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     return result
 
 
-def _kind(settings: CatalogSettings) -> str:
+def storage_kind(settings: CatalogSettings) -> str:
     """A catalog may know its warehouse by a name, or keep it to itself; then the one storage that was described is meant."""
     place = settings.warehouse
-    if place and (settings.type not in _SERVERS or "://" in place or place.startswith("/")):
+    if place and (settings.type not in _SERVERS or address(place).scheme or place.startswith("/")):
         return scheme(place)
     described = [
         name for name in ("s3", "gs", "abfss", "hdfs") if getattr(settings.storage, name).model_dump(exclude_defaults=True)

@@ -22,7 +22,7 @@ from neve.cli.failures import USAGE_ERROR, error_json
 from neve.cli.inspect import InspectCommand, inspect
 from neve.cli.keeping import manifests, stats, tags
 from neve.cli.maintain import maintain
-from neve.cli.options import KnobCommand, Shared, shared_parameters
+from neve.cli.options import TYPED, KnobCommand, Shared, shared_parameters
 from neve.cli.orphans import orphans
 from neve.cli.plan import plan
 from neve.cli.prevent import prevent
@@ -45,10 +45,11 @@ class NeveGroup(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parses what stands before the command's name."""
-        wants_json = "--json" in args
+        wants_json, typed = "--json" in args, tuple(args)
         with _usage_errors_as_json(wants_json):
             context = super().make_context(info_name, args, parent=parent, **extra)
         context.meta["neve.wants_json"] = wants_json
+        context.meta[TYPED] = typed
         return context
 
     def invoke(self, ctx: Any) -> Any:

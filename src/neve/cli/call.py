@@ -6,9 +6,11 @@ Every command gets one. Settings and `compose` are imported here, on first use, 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from rich.console import Console
 
 from neve.cli.logs import configure
 from neve.cli.options import LogFormat, LogLevel, Shared
+from neve.render.commands import completed
 
 if TYPE_CHECKING:
     from neve.cli.output import Output
@@ -35,18 +38,20 @@ class QuietPipeConsole(Console):
 class Call:
     """What was asked, and the means to answer."""
 
-    def __init__(self, shared: Shared, knobs: Mapping[str, str]) -> None:
+    def __init__(self, shared: Shared, knobs: Mapping[str, str], typed: Sequence[str] = ()) -> None:
         self.shared = shared
         self.knobs = knobs
+        self._typed = typed
+        self._warehouse: str | None = None
+        """The directory that was opened, if it is not the one in the options."""
 
     def with_knobs(self, knobs: Mapping[str, str]) -> Call:
         """The same call with more knobs set, by their keys."""
-        return Call(self.shared, {**self.knobs, **knobs})
+        return Call(self.shared, {**self.knobs, **knobs}, self._typed)
 
-    @property
-    def knob_words(self) -> list[str]:
-        """The knobs as they are typed."""
-        return [part for key, value in self.knobs.items() for part in (f"--{key}", value)]
+    def retyped(self, *added: str, without: str = "--dry-run") -> str:
+        """The same command without a flag and with others. Nothing else that was typed is lost, such as a branch or an age."""
+        return shlex.join(["neve", *(word for word in self._typed if word != without), *added])
 
     @property
     def flags(self) -> dict[str, str]:
@@ -93,14 +98,23 @@ class Call:
         """The composition root, closed at the end."""
         from neve.compose import Neve
 
-        place = warehouse or self.shared.warehouse
+        place = self._warehouse = warehouse or self.shared.warehouse
         with Neve.open(self.loaded, warehouse=place, create_warehouse=create_warehouse) as neve:
             yield neve
+
+    @property
+    def connection(self) -> list[str]:
+        """The options that lead to the place that this call opened."""
+        return replace(self.shared, warehouse=self._warehouse or self.shared.warehouse).connection
+
+    def again(self, *arguments: str) -> str:
+        """Another command for the place that this call opened, ready to be typed."""
+        return shlex.join(["neve", *arguments, *self.connection])
 
     def tell(self, line: str) -> None:
         """A line about what is going on, on stderr; beside JSON only if a person is watching."""
         if self.stderr.is_terminal or not self.wants_json:
-            self.stderr.print(line, markup=False, soft_wrap=True)
+            self.stderr.print(completed(line), markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

@@ -19,11 +19,13 @@ from neve.cli.requests import (
     Verify,
     Where,
     again,
+    on_branch,
     request_of,
 )
 
 if TYPE_CHECKING:
-    from neve.core.layout import Layout
+    from neve.rewrite.record import RunRecord
+    from neve.table.layout import Layout
 
 By = Annotated[
     str | None,
@@ -61,7 +63,9 @@ def cluster(
     """Bring rows with the same values of some columns into the same files, so that selective queries read few of them.
 
     Rewrites only files that overlap most, and nothing once the table is in order. The layout is kept in the table property
-    neve.cluster-by: later runs go on with it, and it needs not be named again. No row changes, and writers go on writing.
+    neve.cluster-by: later runs go on with it, and it needs not be named again. Rows do not change.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
     """
     request = request_of("full" if full else None, None, partition, where=where, branch=branch, force=False)
     with call.neve() as neve, call.progress() as progress:
@@ -76,10 +80,18 @@ def cluster(
     if dry_run:
         call.output.plan(planned, groups=groups)
         return
-    steps = [again(call.shared, "inspect", record.table), again(call.shared, "runs", "show", record.run_id[:8])]
-    call.output.ended(record, next_steps=steps)
+    call.output.ended(record, next_steps=_next_steps(call, record))
     if code := exit_code(record):
         raise typer.Exit(code)
+
+
+def _next_steps(call: Call, record: RunRecord) -> list[str]:
+    """A run without work is not stored, so that it cannot be shown."""
+    branch = on_branch(record.branch)
+    inspect = again(call.shared, "inspect", record.table, *branch)
+    if record.outcome.value == "nothing-to-do":
+        return [inspect, again(call.shared, "cluster", record.table, "--full", "--dry-run", *branch)]
+    return [inspect, again(call.shared, "runs", "show", record.run_id[:8])]
 
 
 def layout_of(by: str | None, kind: KindWord | None) -> Layout | None:

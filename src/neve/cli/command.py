@@ -16,7 +16,8 @@ from rich.markup import escape
 from neve.cli.call import Call
 from neve.cli.failures import reported
 from neve.cli.logs import configure
-from neve.cli.options import KNOBS, Shared, shared_parameters
+from neve.cli.options import KNOBS, TYPED, Shared, shared_parameters
+from neve.render.commands import repeating
 
 CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
@@ -27,9 +28,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*, ctx: typer.Context, **values: Any) -> None:
         shared = Shared.take(values).after(ctx.obj or Shared())
-        call = Call(shared, ctx.meta.get(KNOBS, {}))
+        call = Call(shared, ctx.meta.get(KNOBS, {}), ctx.meta.get(TYPED, ()))
         configure(shared.log_level, shared.log_format, debug=shared.debug)
-        with reported(call):
+        with repeating(lambda: call.connection), reported(call):
             function(call, **values)
 
     return _with_signature(run, [CONTEXT, *_own(function), *shared_parameters()])

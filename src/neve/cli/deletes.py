@@ -8,7 +8,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
-from neve.cli.requests import Branch, TableName, again
+from neve.cli.requests import Branch, TableName, again, on_branch, steps_after
 
 STREAMS = (
     "Readers that stream the table see a snapshot whose operation is `delete`, though no row changed: Spark stops there unless "
@@ -18,7 +18,8 @@ STREAMS = (
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Keep a table's deletes few and cheap, without rewriting data files. No row changes, and writers go on writing.",
+    help="Keep a table's delete files few and cheap, without rewriting data files. Rows do not change. Appends are never "
+    "blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.",
     epilog=examples(
         "neve deletes convert db.events", "neve deletes rewrite db.events --dry-run", "neve deletes prune db.events"
     ),
@@ -66,8 +67,7 @@ def _run(call: Call, operation: str, table: str, *, branch: str, dry_run: bool) 
         # Something moves on a terminal while Spark starts.
         progress(operation, 0, None)
         record = neve.deletes(table, operation, branch=branch, dry_run=dry_run, progress=progress)
-    shown = again(call.shared, "inspect", record.table)
-    step = again(call.shared, "deletes", operation, record.table)
-    call.output.ended(record, next_steps=[step] if dry_run or record.outcome.value == "failed" else [shown])
+    inspect = again(call.shared, "inspect", record.table, *on_branch(record.branch))
+    call.output.ended(record, next_steps=steps_after(call, record, inspect))
     if record.outcome.value == "failed":
         raise typer.Exit(1)

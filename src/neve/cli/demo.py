@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,12 +14,14 @@ from neve.cli.call import Call
 from neve.cli.command import command
 from neve.cli.demo_directory import DemoDirectory
 from neve.cli.failures import PARTLY_DONE
+from neve.cli.options import Shared
+from neve.cli.requests import again
 from neve.errors import BadRequestError, NeveError
 
 if TYPE_CHECKING:
     from neve.compose import Neve
-    from neve.core.inspection import Inspection
-    from neve.render.demo import Compaction
+    from neve.health.inspection import Inspection
+    from neve.render.demo import DemoCompaction
     from neve.samples import Sample
 
 DEFAULT_DIRECTORY = "demo-warehouse"
@@ -46,18 +48,20 @@ def demo(
         failures = [] if reuse else _write(call, neve, directory, samples)
         inspections = _look(call, neve, directory.finished())
         compactions = _compact(call, neve, directory.finished(), failures) if _usable(spark) and not failures else []
-    steps = _next_steps(directory.path, inspections, compactions)
+    steps = _next_steps(call.shared, directory.path, inspections, compactions)
     call.output.demo(str(directory.path), inspections, compactions, failures, next_steps=steps)
     if failures:
         raise typer.Exit(PARTLY_DONE)
 
 
 def _local_path(warehouse: str | None) -> Path:
-    if warehouse is not None and "://" in warehouse:
+    from neve.table.location import address
+
+    if warehouse is not None and address(warehouse).kind != "file":
         raise BadRequestError(
             f"Cannot write the demo to {warehouse}: only a local directory will do", hint="Give --warehouse a path."
         )
-    return Path(warehouse or DEFAULT_DIRECTORY)
+    return Path(address(warehouse).local_path if warehouse else DEFAULT_DIRECTORY)
 
 
 def _chosen(*, with_spark: bool) -> list[Sample]:
@@ -107,11 +111,11 @@ def _look(call: Call, neve: Neve, names: frozenset[str]) -> list[Inspection]:
         return looks
 
 
-def _compact(call: Call, neve: Neve, names: frozenset[str], failures: list[str]) -> list[Compaction]:
+def _compact(call: Call, neve: Neve, names: frozenset[str], failures: list[str]) -> list[DemoCompaction]:
     """Compacts some of the tables; what goes wrong is added to the failures."""
     from neve.cli.demo_compaction import compact_some
 
-    done: list[Compaction] = []
+    done: list[DemoCompaction] = []
     try:
         for compaction in compact_some(call, neve, NAMESPACE, names):
             done.append(compaction)
@@ -121,17 +125,16 @@ def _compact(call: Call, neve: Neve, names: frozenset[str], failures: list[str])
     return done
 
 
-def _next_steps(directory: Path, inspections: list[Inspection], compactions: list[Compaction]) -> list[str]:
+def _next_steps(shared: Shared, directory: Path, inspections: list[Inspection], compactions: list[DemoCompaction]) -> list[str]:
     done = {compaction.record.table for compaction in compactions}
     sick = [inspection for inspection in inspections if inspection.table not in done]
     if not sick:
-        return ["neve doctor"]
-    sickest = min(sick, key=lambda i: (i.health.score, i.table)).table
-    option = f"--warehouse {shlex.quote(str(directory))}"
+        return [again(shared, "doctor")]
+    sickest, there = min(sick, key=lambda i: (i.health.score, i.table)).table, replace(shared, warehouse=str(directory))
     return [
-        f"neve inspect {sickest} {option} --html table.html",
-        f"neve plan {sickest} {option}",
-        f"neve compact {sickest} {option}",
-        f"neve runs {option}",
-        "neve doctor",
+        again(there, "inspect", sickest, "--html", "table.html"),
+        again(there, "plan", sickest),
+        again(there, "compact", sickest),
+        again(there, "runs"),
+        again(there, "doctor"),
     ]

@@ -13,7 +13,7 @@ from neve.cli.call import Call
 
 if TYPE_CHECKING:
     from neve.compose import Neve
-    from neve.render.demo import Compaction
+    from neve.render.demo import DemoCompaction
 
 QUERIES = {
     "stream": {
@@ -29,9 +29,9 @@ QUERIES = {
 """By sample: what is asked before and after. Sums are exact: adding doubles in another order may differ in the last bit."""
 
 
-def compact_some(call: Call, neve: Neve, namespace: str, names: frozenset[str]) -> Iterator[Compaction]:
+def compact_some(call: Call, neve: Neve, namespace: str, names: frozenset[str]) -> Iterator[DemoCompaction]:
     """Compacts those of the samples that have queries and need it."""
-    from neve.render.demo import Compaction, Query
+    from neve.render.demo import DemoCompaction, Query
 
     for name, queries in QUERIES.items():
         planned = neve.plan(f"{namespace}.{name}") if name in names else None
@@ -44,7 +44,7 @@ def compact_some(call: Call, neve: Neve, namespace: str, names: frozenset[str]) 
         neve.spark.sql(f"REFRESH TABLE {table}")
         after = {query: _timed(neve.spark, sql.format(table)) for query, sql in queries.items()}
         pairs = ((query, before[query], after[query]) for query in queries)
-        yield Compaction(record, tuple(Query(query, table, b[1], a[1], b[0] == a[0]) for query, b, a in pairs))
+        yield DemoCompaction(record, tuple(Query(query, table, b[1], a[1], b[0] == a[0]) for query, b, a in pairs))
 
 
 def _timed(spark: Any, sql: str) -> tuple[list[tuple[Any, ...]], float]:

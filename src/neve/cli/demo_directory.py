@@ -35,7 +35,7 @@ class DemoDirectory:
         if self.path.exists() and not self._is_ours():
             raise BadRequestError(
                 f"Cannot use {self.path} for the demo: it exists and is not a demo warehouse",
-                hint="Name a directory that is new or empty: neve demo --warehouse DIR.",
+                hint="Name a directory that is new or empty: `neve demo --warehouse DIR`.",
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class DemoDirectory:
 
     def mark(self, finished: Iterable[str]) -> None:
         """Notes which samples are complete."""
-        content: dict[str, Any] = {"about": "A demo warehouse of neve; neve demo may empty it.", "finished": sorted(finished)}
+        content: dict[str, Any] = {"about": "A demo warehouse; `neve demo` may empty it.", "finished": sorted(finished)}
         self._marker.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     def _is_ours(self) -> bool:

@@ -8,7 +8,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.requests import TableName, again
+from neve.cli.requests import TableName, again, steps_after
 
 
 @command
@@ -56,7 +56,6 @@ def expire(
             dry_run=dry_run,
             progress=progress,
         )
-    step = again(call.shared, "expire" if dry_run or record.outcome.value == "failed" else "inspect", record.table)
-    call.output.ended(record, next_steps=[step])
+    call.output.ended(record, next_steps=steps_after(call, record, again(call.shared, "inspect", record.table)))
     if record.outcome.value in ("failed", "partly-done"):
         raise typer.Exit(1 if record.outcome.value == "failed" else 3)

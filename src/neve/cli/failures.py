@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from neve.errors import NeveError
+from neve.errors import NeveError, RunInterrupted
+from neve.render.commands import completed
 
 if TYPE_CHECKING:
     from neve.cli.call import Call
@@ -34,8 +35,10 @@ def reported(call: Call) -> Iterator[None]:
         sys.stdout.flush()
     except (typer.Exit, typer.Abort, USAGE_ERROR):
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         _say("Interrupted")
+        if isinstance(stop, RunInterrupted):
+            _say(f"Finish the run with: {call.again('resume', stop.run_id[:8])}")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         _drop_stdout()
@@ -64,12 +67,13 @@ def _unexpected(error: Exception, *, debug: bool) -> NeveError:
 def _tell(call: Call, error: NeveError) -> None:
     if call.shared.debug:
         _say("".join(traceback.format_exception(error.__cause__ if type(error) is NeveError else error)).rstrip())
-    message = " ".join(str(error).split())
+    message = completed(" ".join(str(error).split()))
+    hint = completed(error.hint) if error.hint else None
     _say(f"Error: {message}")
-    if error.hint:
-        _say(f"Hint: {error.hint}")
+    if hint:
+        _say(f"Hint: {hint}")
     if call.wants_json:
-        sys.stdout.write(error_json(code=error.code, message=message, hint=error.hint, retryable=error.retryable) + "\n")
+        sys.stdout.write(error_json(code=error.code, message=message, hint=hint, retryable=error.retryable) + "\n")
 
 
 def _say(line: str) -> None:

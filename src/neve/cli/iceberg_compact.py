@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,16 +17,18 @@ from neve.cli.call import Call
 from neve.cli.command import command, examples
 from neve.cli.compact import DryRun, exit_code
 from neve.cli.options import Shared
-from neve.cli.requests import request_of
+from neve.cli.requests import ExpireSnapshots, SnapshotRetentionHours, again, refuse_expiry_in_dry_run, request_of
 from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from neve.flow.plan import Request
+    from neve.rewrite.planner import Request
 
 URI_VARIABLE = "ICEBERG_COMPACT_CATALOG_URI"
-"""Settings hold a reference to this, never the URI: it may carry a password, which must not be shown."""
+"""Settings hold a reference to this where the URI may carry a password, which must not be shown."""
 
 _WAREHOUSES = ("file", "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "hdfs", "wasb", "wasbs")
+_PLAIN_URI = re.compile(r"[^@?#;$]*")
+"""Without a user, a query, parameters or references: hints can show it."""
 _PATTERN = re.compile(r"[^\s'\"<>!()]+=[^\s'\"<>!()]*")
 
 CatalogUri = Annotated[
@@ -76,18 +78,19 @@ def catalog_of(uri: str, *, name: str, warehouse: str | None = None) -> NamedCat
     """Tells the kind of catalog by its URI. Raises BadRequestError for one that names none."""
     scheme, colon, rest = uri.partition(":")
     more = {"warehouse": warehouse} if warehouse else {}
+    stated = {"uri": uri if _PLAIN_URI.fullmatch(uri) else f"${{env:{URI_VARIABLE}}}"}
     match scheme if colon or uri == "glue" else "file":
         case "http" | "https":
             kind = "nessie" if re.search(r"/api/v[12]/?$", uri) else "rest"
-            return _described(name, {"type": kind, **_URI, **more})
+            return _described(name, {"type": kind, **stated, **more})
         case "sqlite":
             # Where new tables would go is of no matter here, and a catalog must be told.
             beside = os.path.dirname(rest.removeprefix("///")) or "."  # noqa: PTH120 - a URL's path, not yet a file's
-            return _described(name, {"type": "sql", **_URI, "warehouse": beside, **more})
+            return _described(name, {"type": "sql", **stated, "warehouse": beside, **more})
         case "postgresql" | "postgres":
-            return _described(name, {"type": "sql", **_URI, **more})
+            return _described(name, {"type": "sql", **stated, **more})
         case "thrift":
-            return _described(name, {"type": "hive", **_URI, **more})
+            return _described(name, {"type": "hive", **stated, **more})
         case "glue":
             region = {"storage.s3.region": rest.strip("/")} if rest.strip("/") else {}
             return _described(name, {"type": "glue", **region, **more})
@@ -97,11 +100,8 @@ def catalog_of(uri: str, *, name: str, warehouse: str | None = None) -> NamedCat
             return NamedCatalog(name, warehouse=uri)
     raise BadRequestError(
         f"Cannot open a catalog at {scheme}:...: known are http, https, sqlite, postgresql, thrift, glue, and a directory",
-        hint="Other catalogs can be described in neve.yaml, for neve compact (docs/guide/catalogs.md).",
+        hint="Describe other catalogs in neve.yaml (docs/guide/catalogs.md), and use `neve compact TABLE`.",
     )
-
-
-_URI = {"uri": f"${{env:{URI_VARIABLE}}}"}
 
 
 def _described(name: str, values: dict[str, str]) -> NamedCatalog:
@@ -130,11 +130,15 @@ def iceberg_compact(
     partition: Partition = None,
     target_size_mb: TargetSize = None,
     min_size_mb: MinSize = None,
+    expire_snapshots: ExpireSnapshots = False,
+    snapshot_retention_hours: SnapshotRetentionHours = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Rewrite small files of an Iceberg table into good ones, on Spark. No row changes, and writers go on writing.
+    """Compact small files of an Iceberg table into files of the target size, on Spark. Rows do not change.
 
-    As neve compact, for schedulers. Where sqlite or postgresql keep the catalog under a name of its own, say it by --catalog.
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
+
+    As `neve compact`, for schedulers. Where sqlite or postgresql keep the catalog under a name of its own, say it by --catalog.
     """
     shared, parts = call.shared, table.split(".")
     name = shared.catalog or (parts[0] if len(parts) > 2 else "local")
@@ -143,26 +147,34 @@ def iceberg_compact(
     call.shared = _settled(shared, found, [*said, *sizes(target_size_mb, min_size_mb)])
     patterns, where = partitions_of(partition)
     request = request_of(None, None, patterns, where=where, branch="main", force=False)
-    _run(call, table if len(parts) > 1 else f"default.{table}", found, catalog_uri, request, dry_run=dry_run)
+    full = table if len(parts) > 1 else f"default.{table}"
+    if dry_run:
+        refuse_expiry_in_dry_run(full, expire_snapshots=expire_snapshots, hours=snapshot_retention_hours)
+    expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
+    _run(call, full, found, catalog_uri, request, dry_run=dry_run, expiry=expiry)
 
 
 def _settled(shared: Shared, found: NamedCatalog, more: list[str]) -> Shared:
     """What was said, in the words of `neve compact`; the user's own `--set` has the last one."""
     described = [f"{key}={value}" for key, value in found.settings.items()]
-    return replace(shared, catalog=found.name if described else shared.catalog, set=[*described, *more, *shared.set])
+    name = found.name if described else shared.catalog
+    return replace(shared, warehouse=found.warehouse, catalog=name, set=[*described, *more, *shared.set])
 
 
-def _run(call: Call, table: str, found: NamedCatalog, uri: str, request: Request, *, dry_run: bool) -> None:
+def _run(
+    call: Call, table: str, found: NamedCatalog, uri: str, request: Request, *, dry_run: bool, expiry: dict[str, Any]
+) -> None:
     from neve.compose import Neve
 
     environ = {**os.environ, URI_VARIABLE: uri}
+    call.shared = replace(call.shared, warehouse=found.warehouse)  # for commands that are suggested: it is a directory or None
     with Neve.open(call.loaded, warehouse=found.warehouse, environ=environ) as neve, call.progress() as progress:
         if dry_run:
             call.output.plan(neve.plan(table, request=request, progress=progress), groups=10)
             return
         progress("compact", 0, None)
-        record = neve.compact(table, request=request, progress=progress)
-    call.output.ended(record, next_steps=[f"neve runs show {record.run_id[:8]}"])
+        record = neve.compact(table, request=request, **expiry, progress=progress)
+    call.output.ended(record, next_steps=[again(call.shared, "runs", "show", record.run_id[:8])])
     if code := exit_code(record):
         raise typer.Exit(code)
 

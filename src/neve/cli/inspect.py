@@ -12,8 +12,8 @@ from neve.cli.call import Call
 from neve.cli.cluster import layout_of
 from neve.cli.command import command
 from neve.cli.options import KnobCommand
-from neve.core.depth import Depth
 from neve.errors import StorageError
+from neve.table.depth import Depth
 
 DEFAULT_SAMPLE = 32
 
@@ -55,6 +55,7 @@ def inspect(
             help="Look at the clustering by these columns, such as 'city, amount'; by the table's own layout unless given.",
         ),
     ] = None,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch whose head to look at.")] = "main",
     partitions: Annotated[int, typer.Option(min=0, metavar="N", help="Partitions shown in the text.")] = 10,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")] = None,
 ) -> None:
@@ -65,7 +66,7 @@ def inspect(
     if by is not None:
         call.shared = replace(call.shared, set=[*call.shared.set, f"policy.cluster-by={layout_of(by, None)}"])
     with call.neve() as neve, call.progress() as progress:
-        inspection = neve.inspect(table, depth=depth, sample=sample, progress=progress)
+        inspection = neve.inspect(table, depth=depth, sample=sample, branch=branch, progress=progress)
     if html is not None:
         _write_page(html, inspection)
     call.output.inspection(inspection, partitions=partitions)

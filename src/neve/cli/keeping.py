@@ -8,10 +8,10 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.requests import TableName, again, names
+from neve.cli.requests import TableName, again, names, steps_after
 
 if TYPE_CHECKING:
-    from neve.core.maintenance import MaintenanceRecord
+    from neve.maintenance.record import MaintenanceRecord
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; Spark is not started.")]
 By = Annotated[
@@ -61,8 +61,6 @@ def tags(call: Call, table: TableName, dry_run: DryRun = False) -> None:
 
 
 def _show(call: Call, record: MaintenanceRecord) -> None:
-    unfinished = record.dry_run or record.outcome.value == "failed"
-    step = again(call.shared, record.operation.value if unfinished else "inspect", record.table)
-    call.output.ended(record, next_steps=[step])
+    call.output.ended(record, next_steps=steps_after(call, record, again(call.shared, "inspect", record.table)))
     if record.outcome.value == "failed":
         raise typer.Exit(1)

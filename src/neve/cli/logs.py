@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from neve.cli.options import LogFormat, LogLevel
+from neve.render.commands import completed
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -22,12 +23,20 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": completed(record.getMessage()),
         }
         line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """One line of text each, with commands that can be copied."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name that logging calls)
+        """The line without what may follow it."""
+        return completed(super().formatMessage(record))
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -46,7 +55,7 @@ def configure(level: LogLevel | None, form: LogFormat | None, *, debug: bool) ->
     """Replaces the handlers of the process. Our level is the one asked for; other libraries only warn, unless debugging."""
     chosen = LogLevel.DEBUG if debug else level or LogLevel.WARNING
     handler = StderrHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    text = TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else text)
     logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("neve").setLevel(chosen.upper())

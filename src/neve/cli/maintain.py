@@ -12,7 +12,7 @@ from neve.cli.compact import EXIT_CODES
 from neve.cli.requests import TableName, again, names
 
 if TYPE_CHECKING:
-    from neve.core.maintain import MaintainRecord
+    from neve.maintenance.steps import MaintainRecord
 
 Only = Annotated[
     list[str] | None,
@@ -43,7 +43,9 @@ def maintain(call: Call, table: TableName, only: Only = None, skip: Skip = None,
 
 def _next_steps(call: Call, record: MaintainRecord) -> list[str]:
     table = record.table
+    if record.outcome.value == "nothing-to-do":
+        return []
     if record.dry_run and record.outcome.value == "done":
-        return [again(call.shared, "maintain", table)]
+        return [call.retyped()]
     steps = [again(call.shared, "inspect", table)]
     return [*steps, again(call.shared, "quarantine", "list", table)] if record.done else steps

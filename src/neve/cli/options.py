@@ -62,9 +62,32 @@ class Shared:
         merged = {f.name: getattr(self, f.name) or getattr(before, f.name) for f in fields(self)}
         return Shared(**(merged | {"set": [*before.set, *self.set]}))
 
+    @property
+    def connection(self) -> list[str]:
+        """The options by which the user reached the tables, to be repeated in every command that is shown.
+
+        Settings that may hold a secret are left out: they are refused unless they are references, but a hint of that very
+        refusal must not repeat them.
+        """
+        named = {
+            "--config": self.config,
+            "--profile": self.profile,
+            "--warehouse": self.warehouse,
+            "--catalog": self.catalog,
+        }
+        options = [part for flag, value in named.items() if value is not None for part in (flag, str(value))]
+        return options + [part for text in self.set if not _may_be_secret(text) for part in ("--set", text)]
+
     def assignments(self) -> dict[str, str]:
         """`--set` by key, the last one of a key winning."""
         return dict(_assignment(text) for text in self.set)
+
+
+def _may_be_secret(text: str) -> bool:
+    from neve.settings.secrets import REFERENCE, holds_password, is_secret_key
+
+    key, _, value = text.partition("=")
+    return holds_password(value) or (is_secret_key(key.strip()) and REFERENCE.fullmatch(value.strip()) is None)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -117,6 +140,9 @@ def shared_parameters() -> list[Parameter]:
 KNOBS = "neve.knobs"
 """Where a context keeps the knobs that were set, by their keys."""
 
+TYPED = "neve.typed"
+"""Where a context keeps the arguments as they were typed."""
+
 _KNOB_PREFIX = "knob_"
 _SPELLINGS = {"small-file-threshold": ("--min-file-size",)}
 """Knobs that go by another name elsewhere, by their keys."""
@@ -151,7 +177,7 @@ class KnobCommand(TyperCommand):
 
 @cache
 def _knob_options() -> list[Any]:
-    from neve.core.policy import knobs
+    from neve.policy.model import knobs
 
     # Typer makes the options from a signature, here as everywhere; the function itself is never called.
     def signature_only(**values: str | None) -> None: ...

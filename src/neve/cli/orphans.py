@@ -55,8 +55,26 @@ NoOtherTable = Annotated[
     bool,
     typer.Option(
         "--i-know-that-no-other-table-is-here",
-        help="Goes on although some table of the catalog cannot be loaded, so that nobody knows where its files are, and takes "
+        help="Goes on although some table of a configured catalog cannot be read, so that its files are not known, and takes "
         "what is held for versions that are not in the table's history.",
+    ),
+]
+IgnoreTable = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore-table",
+        metavar="NAME",
+        show_default=False,
+        help="A table, namespace or catalog that cannot be read and has no files here; repeatable. As orphans.ignore-tables.",
+    ),
+]
+DroppedTable = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dropped-table",
+        metavar="UUID",
+        show_default=False,
+        help="A table that was dropped and left files here, which nobody needs; repeatable. As orphans.dropped-tables.",
     ),
 ]
 
@@ -74,6 +92,8 @@ def orphans(
     dry_run: DryRun = False,
     writers_may_be_running: WritersMayRun = False,
     no_other_table_is_here: NoOtherTable = False,
+    ignore_table: IgnoreTable = None,
+    dropped_table: DroppedTable = None,
 ) -> None:
     """Find files that no snapshot needs, and put them into the quarantine.
 
@@ -92,10 +112,12 @@ def orphans(
         dry_run=dry_run,
         writers_may_be_running=writers_may_be_running,
         no_other_table_is_here=no_other_table_is_here,
+        ignore_tables=ignore_table or (),
+        dropped_tables=dropped_table or (),
     )
     with call.neve() as neve, call.progress() as progress:
         # Something moves on a terminal while Spark starts.
         progress("orphans", 0, None)
         record = neve.orphans(table, asked, progress=progress)
-    step = ("orphans",) if dry_run else ("quarantine", "list")
-    call.output.ended(record, next_steps=[again(call.shared, *step, record.table)])
+    step = call.retyped() if dry_run else again(call.shared, "quarantine", "list", record.table)
+    call.output.ended(record, next_steps=[] if record.outcome.value == "nothing-to-do" else [step])

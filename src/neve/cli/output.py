@@ -12,17 +12,18 @@ from rich.text import Text
 from neve.render.phrases import printable
 
 if TYPE_CHECKING:
-    from neve.core.inspection import Inspection
-    from neve.core.maintenance import MaintenanceRecord
-    from neve.core.model import TableName
-    from neve.core.plan import Plan
-    from neve.core.quarantine import Quarantined, QuarantinedRun
-    from neve.core.record import RunRecord
-    from neve.core.upkeep import UpkeepRecord
-    from neve.flow.rollback import RolledBack
-    from neve.render.demo import Compaction
+    from neve.health.inspection import Inspection
+    from neve.maintenance.delete_files import UpkeepRecord
+    from neve.maintenance.quarantine import Quarantined, QuarantinedRun
+    from neve.maintenance.record import MaintenanceRecord
+    from neve.operations.rollback import RolledBack
+    from neve.render.demo import DemoCompaction
     from neve.render.listings import CheckRow, SettingRow
     from neve.render.runs import RunRow
+    from neve.rewrite.plan import Plan
+    from neve.rewrite.record import RunRecord
+    from neve.rewrite.remaining import Remaining
+    from neve.table.state import TableName
 
     Record = RunRecord | UpkeepRecord | MaintenanceRecord
 
@@ -44,8 +45,12 @@ class Output(Protocol):
         """A run of any kind that has just ended, or was only told, and what to type next."""
         ...
 
+    def remaining(self, left: Remaining, *, next_steps: Sequence[str]) -> None:
+        """What a resume of an interrupted run would do, and what to type next."""
+        ...
+
     def rolled_back(self, done: RolledBack) -> None:
-        """A run that was taken back."""
+        """A run that was rolled back, or would be."""
         ...
 
     def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
@@ -84,7 +89,7 @@ class Output(Protocol):
         self,
         warehouse: str,
         inspections: Sequence[Inspection],
-        compactions: Sequence[Compaction],
+        compactions: Sequence[DemoCompaction],
         failures: Sequence[str],
         *,
         next_steps: Sequence[str],
@@ -118,10 +123,18 @@ class TextOutput:
         self._console.print(text_of(record))
         self._steps("Next", next_steps)
 
+    def remaining(self, left: Remaining, *, next_steps: Sequence[str]) -> None:
+        """The groups by what would be done with them, and what to type next."""
+        from neve.render.resuming import remaining_text
+
+        self._console.print(remaining_text(left))
+        self._steps("Next", next_steps)
+
     def rolled_back(self, done: RolledBack) -> None:
         """One line."""
-        moved = f"{done.branch} moved from snapshot {done.from_snapshot} back to {done.to_snapshot}"
-        self._line(f"Rolled back run {done.run_id[:8]} over {printable(done.table)}: {moved}.")
+        what = "Would roll back" if done.dry_run else "Rolled back"
+        moved = f"{done.branch} {'moves' if done.dry_run else 'moved'} from snapshot {done.from_snapshot} back to"
+        self._line(f"{what} run {done.run_id[:8]} over {printable(done.table)}: {moved} {done.to_snapshot}.")
 
     def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
         """One line each."""
@@ -144,7 +157,7 @@ class TextOutput:
 
     def run(self, row: RunRow) -> None:
         """The whole page, if there is a record."""
-        from neve.flow.rollback import RolledBack
+        from neve.operations.rollback import RolledBack
         from neve.render.records import stored, text_of
         from neve.render.runs import run_row_text
 
@@ -174,12 +187,15 @@ class TextOutput:
         from neve.render.listings import checks_text
 
         self._console.print(checks_text(checks))
+        for check in checks:
+            if check.fix and str(check.status) == "ok":
+                self._line(check.fix)
 
     def demo(
         self,
         warehouse: str,
         inspections: Sequence[Inspection],
-        compactions: Sequence[Compaction],
+        compactions: Sequence[DemoCompaction],
         failures: Sequence[str],
         *,
         next_steps: Sequence[str],
@@ -200,7 +216,9 @@ class TextOutput:
         self._steps("Try next", next_steps)
 
     def _steps(self, title: str, steps: Sequence[str]) -> None:
-        """Commands, never wrapped: they are to be copied."""
+        """Commands, never wrapped: they are to be copied. Where there is none, nothing is said."""
+        if not steps:
+            return
         self._console.print(Text(f"\n{title}", style="bold"))
         for step in steps:
             self._line(f"  {step}")
@@ -224,7 +242,8 @@ class JsonOutput:
         told = [{**group.model_dump(mode="json"), "files": plan.paths(group)} for group in plan.groups]
         whole = plan.model_dump(mode="json", exclude={"groups", "files", "format_version"})
         totals = {"input_files": plan.input_files, "output_files": plan.output_files, "price": plan.price.model_dump()}
-        self._document(**whole | {"table": str(plan.table), **totals, "groups": told})
+        rules = [rule.model_dump(mode="json") for rule in plan.not_due]
+        self._document(**whole | {"table": str(plan.table), **totals, "not_due": rules, "groups": told})
 
     def ended(self, record: Record, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
         """The record, and what is left after it where that is reckoned."""
@@ -234,6 +253,10 @@ class JsonOutput:
             self._stream.write(json.dumps(told, indent=2) + "\n")
         else:
             self._document(**told)
+
+    def remaining(self, left: Remaining, *, next_steps: Sequence[str]) -> None:  # noqa: ARG002 - for people
+        """The value itself."""
+        self._document(dry_run=True, **left.model_dump(mode="json"))
 
     def rolled_back(self, done: RolledBack) -> None:
         """The value itself."""
@@ -278,7 +301,7 @@ class JsonOutput:
         self,
         warehouse: str,
         inspections: Sequence[Inspection],
-        compactions: Sequence[Compaction],
+        compactions: Sequence[DemoCompaction],
         failures: Sequence[str],
         *,
         next_steps: Sequence[str],

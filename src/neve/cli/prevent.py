@@ -8,7 +8,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
-from neve.cli.requests import TableName, again
+from neve.cli.requests import TableName
 
 Apply = Annotated[bool, typer.Option("--apply", help="Set what is proposed, in one commit.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take back what was set, save what others have changed since.")]
@@ -25,7 +25,6 @@ def prevent(call: Call, table: TableName, apply: Apply = False, undo: Undo = Fal
             # Something moves on a terminal while Spark starts.
             progress("prevent", 0, None)
         record = neve.prevent(table, apply=apply, undo=undo, progress=progress)
-    step = "--undo" if apply else "--apply"
-    done = record.outcome.value == "done"
-    steps = [again(call.shared, "prevent", record.table, *call.knob_words, step)] if done and not undo else []
+    step = call.retyped("--undo", without="--apply") if apply else call.retyped("--apply")
+    steps = [step] if record.outcome.value == "done" and not undo else []
     call.output.ended(record, next_steps=steps)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from neve.core.units import format_bytes, format_seconds
 from neve.ports import Progress
+from neve.table.units import format_bytes, format_seconds
 
 PLAIN_INTERVAL_SECONDS = 5.0
 

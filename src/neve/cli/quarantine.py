@@ -13,7 +13,7 @@ from neve.cli.failures import PARTLY_DONE
 from neve.cli.requests import TableName, again
 
 if TYPE_CHECKING:
-    from neve.core.quarantine import QuarantineRecord
+    from neve.maintenance.quarantine import QuarantineRecord
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,7 +81,7 @@ def settle(
     with call.neve() as neve, call.progress() as progress:
         progress("settle", 0, None)
         record = neve.settle(table, run=run, limit=limit, at_once=now, delete=delete, dry_run=dry_run, progress=progress)
-    _show(call, record, again(call.shared, "quarantine", "settle" if dry_run else "list", record.table))
+    _show(call, record, dry_run=dry_run)
 
 
 @app.command(epilog=examples("neve quarantine purge db.events --dry-run", "neve quarantine purge db.events --limit 5000"))
@@ -94,7 +94,7 @@ def purge(call: Call, table: TableName, limit: Limit = LIMIT, dry_run: DryRun = 
     with call.neve() as neve, call.progress() as progress:
         progress("purge", 0, None)
         record = neve.purge(table, limit=limit, dry_run=dry_run, progress=progress)
-    _show(call, record, again(call.shared, "quarantine", "purge" if dry_run else "list", record.table))
+    _show(call, record, dry_run=dry_run)
 
 
 @command
@@ -111,18 +111,19 @@ def restore(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Put the files of a run back from the trash, and forget those that were only recorded. Nothing is overwritten.
+    """Put the files of a run back from the trash, and remove those from the quarantine that were not moved yet.
 
-    Refused where all of them are purged; where some are, the others come back, and the exit code is 3.
+    Overwrites nothing. Restores files only: snapshots that were expired stay expired. Refused if all files are purged; if
+    some are, restores the others and exits with 3.
     """
     with call.neve() as neve, call.progress() as progress:
         progress("restore", 0, None)
         record = neve.restore(run, table=table, dry_run=dry_run, progress=progress)
-    step = again(call.shared, "restore", run) if dry_run else again(call.shared, "quarantine", "list", record.table)
-    _show(call, record, step)
+    _show(call, record, dry_run=dry_run)
 
 
-def _show(call: Call, record: QuarantineRecord, step: str) -> None:
-    call.output.ended(record, next_steps=[step])
+def _show(call: Call, record: QuarantineRecord, *, dry_run: bool) -> None:
+    step = call.retyped() if dry_run else again(call.shared, "quarantine", "list", record.table)
+    call.output.ended(record, next_steps=[] if record.outcome.value == "nothing-to-do" else [step])
     if code := {"failed": 1, "partly-done": PARTLY_DONE}.get(record.outcome.value):
         raise typer.Exit(code)

@@ -14,6 +14,9 @@ from neve.cli.command import command
 def rollback(
     call: Call,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or how it begins; `neve runs` lists them.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which snapshot the branch would move to, or why it cannot.")
+    ] = False,
 ) -> None:
     """Move the table back to the snapshot before a run. Refused where commits of others would be lost.
 
@@ -21,5 +24,5 @@ def rollback(
     """
     with call.neve() as neve, call.progress() as progress:
         progress("rollback", 0, None)
-        done = neve.roll_back(run)
+        done = neve.roll_back(run, dry_run=dry_run)
     call.output.rolled_back(done)

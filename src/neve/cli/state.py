@@ -61,8 +61,8 @@ def backup(
     ] = None,
 ) -> None:
     """Copy a SQLite state store, consistently, while others may be using it. PostgreSQL has pg_dump for that."""
-    from neve.core.units import format_bytes
     from neve.state import care
+    from neve.table.units import format_bytes
 
     told = care.backup(_url(call), file)
     _tell(call, vars(told), [f"The state store was copied to {told.file} ({format_bytes(told.size_bytes)})."])
@@ -95,8 +95,8 @@ def _url(call: Call) -> str:
 
 
 def _milliseconds(older_than: str) -> int:
-    from neve.core.units import parse_seconds
     from neve.errors import BadRequestError
+    from neve.table.units import parse_seconds
 
     try:
         return int(parse_seconds(older_than) * 1000)
@@ -105,8 +105,8 @@ def _milliseconds(older_than: str) -> int:
 
 
 def _described(told: Description) -> list[str]:
-    from neve.core.units import format_bytes
     from neve.render.phrases import count, moment
+    from neve.table.units import format_bytes
 
     lines = [f"state store  {told.url}"]
     if told.version is None:
@@ -132,7 +132,7 @@ def _upgraded(told: Upgraded) -> list[str]:
 
 
 def _pruned(told: Pruned, *, dry_run: bool) -> list[str]:
-    from neve.core.units import counted, format_bytes
+    from neve.table.units import counted, format_bytes
 
     kinds = {"run": told.runs, "group": told.groups, "outdated partition": told.partitions, "file": told.outputs}
     kinds["quarantine note"] = told.quarantined

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
 from neve.cli.compact import EXIT_CODES
-from neve.cli.requests import Branch, TableName, again
+from neve.cli.requests import Branch, TableName, again, on_branch
+
+if TYPE_CHECKING:
+    from neve.maintenance.ttl import TtlRecord
 
 Keep = Annotated[
     str | None, typer.Option("--keep", metavar="TIME", show_default=False, help="How long rows are kept, the same as --ttl.")
@@ -52,12 +55,15 @@ def ttl(
         # Something moves on a terminal while Spark starts.
         progress("ttl", 0, None)
         record = neve.ttl(table, enforce=enforce, dry_run=dry_run, branch=branch, progress=progress)
-    call.output.ended(record, next_steps=_next_steps(call, record.table, enforce=enforce, counted=not record.counts.nothing))
+    call.output.ended(record, next_steps=_next_steps(call, record, enforce=enforce, dry_run=dry_run))
     if code := EXIT_CODES.get(record.outcome.value, 0):
         raise typer.Exit(code)
 
 
-def _next_steps(call: Call, table: str, *, enforce: bool, counted: bool) -> list[str]:
-    if enforce or not counted:
-        return [again(call.shared, "inspect", table)]
-    return [again(call.shared, "ttl", table, *call.knob_words, "--enforce")]
+def _next_steps(call: Call, record: TtlRecord, *, enforce: bool, dry_run: bool) -> list[str]:
+    if record.outcome.value == "nothing-to-do":
+        return []
+    if enforce or record.counts.nothing:
+        return [again(call.shared, "inspect", record.table, *on_branch(record.branch))]
+    # Only a preview that was remembered can be enforced.
+    return [call.retyped() if dry_run else call.retyped("--enforce")]

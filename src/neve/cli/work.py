@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -22,7 +23,7 @@ from neve.cli.command import command
 from neve.errors import BadRequestError, StorageError
 
 if TYPE_CHECKING:
-    from neve.core.work import WorkOrder
+    from neve.rewrite.work_order import WorkOrder
 
 STREAM = "-"
 _SCHEMA = "docs/reference/work-order.schema.json says what an order looks like."
@@ -50,7 +51,7 @@ def read_order(place: str) -> WorkOrder:
     """The order in a file or on standard input. Raises BadRequestError for anything that is none."""
     from pydantic import ValidationError
 
-    from neve.core.work import FORMAT_VERSION, WorkOrder
+    from neve.rewrite.work_order import FORMAT_VERSION, WorkOrder
 
     document = _parse(place)
     version = document.get("format_version") if isinstance(document, dict) else None
@@ -84,7 +85,7 @@ def _destination(place: str) -> Iterator[Callable[[str], object]]:
         yield sys.stdout.write
         return
     path = Path(place)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
     try:
         if path.is_dir():
             raise IsADirectoryError(0, "it is a directory")

@@ -4,13 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from neve.compose.place import Place
-from neve.core.model import TableName
-from neve.engines.spark.callers import open_caller
+from neve.errors import NeveError
+from neve.maintenance.file_index import fingerprint
+from neve.operations.index_ports import References
 from neve.ports import TableReader
 from neve.settings import Settings
+from neve.spark.caller.catalogs import open_caller
+from neve.table.state import Manifest, TableName
+
+
+@dataclass(frozen=True)
+class OtherFormat:
+    """A table that is not Iceberg, such as Parquet files in a directory (implements `index_ports.References`).
+
+    No metadata names its files, and its whole directory is its own.
+    """
+
+    uuid: str
+    own: tuple[str, ...]
+    lists: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    trouble: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the location."""
+        return fingerprint(self.uuid, self.own[0], (), ())
+
+    def manifests(self, manifest_list: str) -> tuple[Manifest, ...]:
+        """It has none."""
+        raise NotImplementedError(manifest_list)
+
+    def read(self, path: str, length: int) -> bytes:
+        """It has none to read."""
+        raise NotImplementedError(path, length)
 
 
 class CallerPlace(Place):
@@ -28,6 +59,20 @@ class CallerPlace(Place):
         """Tables of the session's current catalog; `namespace` may begin with the name of another."""
         return self._caller.tables(tuple(namespace.split(".")) if namespace else None)
 
+    def survey(self) -> Iterator[TableName | tuple[str, NeveError]]:
+        """Every table of the session's Iceberg catalogs, and those of them that cannot be listed."""
+        for catalog in sorted(self._caller.iceberg_names):
+            try:
+                yield from list(self._caller.tables((catalog,)))
+            except NeveError as error:
+                yield catalog, error
+
+    def databases(self) -> Iterator[str]:
+        """URLs of the state store and of the session's catalogs that are SQLite files."""
+        yield self.state_url
+        for catalog in self._caller.iceberg_names:
+            yield self._caller.uri(catalog).replace("jdbc:sqlite:", "sqlite:///")
+
     def storage(self, name: TableName) -> dict[str, str]:
         """What the session itself uses for the table."""
         return self._caller.storage(name)
@@ -44,6 +89,19 @@ class CallerPlace(Place):
     def spark(self) -> Any:
         """The caller's session."""
         return self._caller.spark
+
+    def references(self, name: TableName) -> References | None:
+        """All that a table's metadata names, as the session loads it. Of a table that is certainly not Iceberg only its
+        location counts, and a view has no files. If it is not certain what it is, this raises NeveError."""
+        from neve.catalogs.references import TableReferences
+
+        try:
+            table = self._caller.table(name)
+        except NeveError:
+            if (places := self._caller.other_format(name)) is None:
+                raise
+            return OtherFormat(str(name), places) if places else None
+        return TableReferences(table.outline(), table.io)
 
     def _open(self, name: TableName) -> TableReader:
         return self._caller.open(name)

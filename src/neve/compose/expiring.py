@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from neve.compose.looking import Looking
-from neve.compose.place import Place
+from neve.compose.expire_after import ExpireAfter
+from neve.compose.looking import Looking, pinned
+from neve.compose.place import Place, withdraw_compactions
 from neve.errors import BadRequestError
+from neve.table.units import whole_number
 
 if TYPE_CHECKING:
-    from neve.core.expiry import ExpiryRecord, Setting
-    from neve.core.maintain import Judgement
-    from neve.core.model import TableState
-    from neve.core.retention import Rules
-    from neve.maintenance.expire_snapshots import ExpiryRequest, ExpiryTools
+    from neve.maintenance.expiry import ExpiryRecord, Setting
+    from neve.maintenance.retention import Rules
+    from neve.maintenance.steps import Judgement
+    from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools
     from neve.ports import Clock, Progress
     from neve.settings import Loaded
     from neve.state import StateStore
+    from neve.table.state import TableState
 
 KIND = "expire"
 """What such a run is called in the state store."""
@@ -56,7 +58,7 @@ class Expiring:
         progress: Progress | None = None,
     ) -> ExpiryRecord:
         """Expires snapshots, or tells which; remembered unless there was nothing to do."""
-        from neve.maintenance.expire_snapshots import ExpiryRequest, expire
+        from neve.operations.expire_snapshots import ExpiryRequest, expire
 
         if snapshot_ids and (older_than is not None or keep is not None):
             raise BadRequestError("Cannot expire by id and by age or count at once", hint="Ask for one after the other.")
@@ -74,32 +76,69 @@ class Expiring:
         )
         if dry_run:
             return expire(request, self._tools(state, place.records(), progress))
+        self._looking.require_free(state)
         with place.store() as store:
             return self._remembered(request, state, store, progress)
 
+    def after_compaction(self, table: str, retention_hours: float | None, progress: Progress | None) -> ExpireAfter:
+        """The expiry that a compaction of the table ends with; by the table's own retention unless hours are given."""
+        from neve.operations.expire_snapshots import ExpiryRequest
+
+        if retention_hours is not None and retention_hours <= 0:
+            raise BadRequestError(f"Cannot keep snapshots for {retention_hours:g} hours: that is not in the past")
+        older_than = f"{retention_hours} h" if retention_hours is not None else None
+
+        def expire(store: StateStore, after_run: str, assert_held: Callable[[], None] | None) -> ExpiryRecord | None:
+            state = self._looking.reader(table).state()
+            rules, settings, keep = self._rules(state, older_than, None, flag="--snapshot-retention-hours")
+            request = ExpiryRequest(state.name, state.uuid, rules, settings=settings, metadata_keep=keep)
+            if assert_held is None and not self._reasons(state, rules, keep, store):
+                return None  # found without Spark
+            return self._remembered(request, state, store, progress, after_run=after_run, assert_held=assert_held)
+
+        return ExpireAfter(expire)
+
     def due(self, table: str) -> Judgement:
         """Whether `run` would do anything, by metadata and our own records alone."""
-        from neve.core.maintain import Judgement
-        from neve.core.retention import History, retain
-        from neve.core.units import counted
-        from neve.maintenance.expire_snapshots import METADATA_MAX
+        from neve.maintenance.retention import SnapshotHistory, next_expiry
+        from neve.maintenance.steps import Judgement
 
         state, records = self._looking.reader(table).state(), self._place.records()
         rules, _, keep = self._rules(state, None, None)
-        found = retain(History.of(state), rules, now_ms=self._clock.now_ms(), pinned=_pinned(records, state.uuid))
+        if reasons := self._reasons(state, rules, keep, records):
+            return Judgement(due=True, why="; ".join(reasons))
+        held = pinned(records, state.uuid)
+        return Judgement.unmet(next_expiry(SnapshotHistory.of(state), rules, now_ms=self._clock.now_ms(), pinned=held))
+
+    def _reasons(self, state: TableState, rules: Rules, keep: int | None, records: StateStore | None) -> list[str]:
+        """Why an expiry has something to do, by metadata and our own records alone."""
+        from neve.maintenance.retention import SnapshotHistory, retain
+        from neve.operations.expire_snapshots import METADATA_MAX
+        from neve.table.units import counted
+
+        found = retain(SnapshotHistory.of(state), rules, now_ms=self._clock.now_ms(), pinned=pinned(records, state.uuid))
         reasons = [f"{counted(len(found.expired), 'snapshot')} past their time"] if found.expired else []
         reasons += [f"{', '.join(found.refs)} past the age of their own"] if found.refs else []
         reasons += [f"{METADATA_MAX} is to be {keep}"] if keep not in (None, _whole(state.properties.get(METADATA_MAX))) else []
         reasons += ["an expiry was interrupted"] if records is not None and _killed(records, state.uuid) else []
-        return Judgement(due=bool(reasons), why="; ".join(reasons) or "every snapshot is kept")
+        return reasons
 
     def _remembered(
-        self, request: ExpiryRequest, state: TableState, store: StateStore, progress: Progress | None
+        self,
+        request: ExpiryRequest,
+        state: TableState,
+        store: StateStore,
+        progress: Progress | None,
+        *,
+        after_run: str | None = None,
+        assert_held: Callable[[], None] | None = None,
     ) -> ExpiryRecord:
-        from neve.core.record import RunOutcome
-        from neve.maintenance.expire_snapshots import expire
+        """`after_run` is a run that has ended and holds the lease, and whose check of it is `assert_held`."""
+        from neve.operations.expire_snapshots import expire
+        from neve.rewrite.record import RunOutcome
 
-        record = expire(request, self._tools(state, store, progress, writes=True))
+        withdraw_compactions(store, state)  # once its snapshot has been expired, one that was rolled back looks like others
+        record = expire(request, self._tools(state, store, progress, writes=True, after_run=after_run), assert_held)
         if record.outcome is RunOutcome.NOTHING_TO_DO:
             return record
         ended = [(record.run_id, record)]
@@ -113,14 +152,14 @@ class Expiring:
         return record
 
     def _rules(
-        self, state: TableState, older_than: str | None, keep: int | None
+        self, state: TableState, older_than: str | None, keep: int | None, *, flag: str = "--older-than"
     ) -> tuple[Rules, tuple[Setting, ...], int | None]:
         """By table property, policy and default; by the call itself before all of them."""
-        from neve.core.expiry import Setting
-        from neve.core.retention import Rules
-        from neve.core.units import exact_seconds
+        from neve.maintenance.expiry import Setting
+        from neve.maintenance.retention import Rules
         from neve.settings.origins import OriginKind
         from neve.settings.table_policy import show
+        from neve.table.units import exact_seconds
 
         policy, origins = self._loaded.policy(state.properties)
         rules, values = Rules.of(policy), policy.model_dump(by_alias=True)
@@ -129,7 +168,7 @@ class Expiring:
             now = self._clock.now_ms()
             age = _age_ms(older_than, now)
             rules, text = replace(rules, keep_ms=age, since_ms=now - age), exact_seconds(age / 1000)
-            told["snapshot-keep"] = Setting(key="snapshot-keep", value=text, origin="flag --older-than")
+            told["snapshot-keep"] = Setting(key="snapshot-keep", value=text, origin=f"flag {flag}")
         if keep is not None:
             if keep < 1:
                 raise BadRequestError(f"Cannot keep {keep} snapshots: a branch keeps at least one")
@@ -139,12 +178,18 @@ class Expiring:
         return rules, tuple(told.values()), None if is_default else policy.metadata_keep
 
     def _tools(
-        self, state: TableState, store: StateStore | None, progress: Progress | None, *, writes: bool = False
+        self,
+        state: TableState,
+        store: StateStore | None,
+        progress: Progress | None,
+        *,
+        writes: bool = False,
+        after_run: str | None = None,
     ) -> ExpiryTools:
-        from neve.engines.spark.bridge import TableBridge
-        from neve.engines.spark.expiry import SparkPast
-        from neve.engines.spark.reachable import SparkReachability
-        from neve.maintenance.expire_snapshots import ExpiryTools
+        from neve.operations.expire_snapshots import ExpiryTools
+        from neve.spark.maintenance.expiry import SparkPast
+        from neve.spark.maintenance.reachable import SparkReachability
+        from neve.spark.table.bridge import TableBridge
 
         place, uuid = self._place, state.uuid
         if writes:
@@ -157,7 +202,7 @@ class Expiring:
             clock=self._clock,
             sleep=time.sleep,
             progress=progress,
-            pinned=lambda: _pinned(store, uuid),
+            pinned=lambda: pinned(store, uuid, after_run),
         )
         if store is None or not writes:
             return tools
@@ -176,16 +221,6 @@ class Expiring:
         store.start_run(Run(run_id, state.uuid, str(state.name), KIND, started, record=record))
 
 
-def _pinned(store: StateStore | None, table_uuid: str) -> dict[int, str]:
-    """What runs were planned from which were begun and never ended."""
-    runs = store.unfinished() if store is not None else ()
-    return {
-        run.plan.snapshot_id: f"run {run.run_id[:8]} was planned from it and has not ended"
-        for run in runs
-        if run.plan.table_uuid == table_uuid and run.plan.snapshot_id is not None
-    }
-
-
 def _killed(store: StateStore, table_uuid: str) -> list[Any]:
     """Expiries that began and never ended, oldest first; asked under the lease, so that none of them is at work."""
     runs = store.runs(table_uuid, kind=KIND, limit=_RUNS_SEARCHED)
@@ -193,9 +228,9 @@ def _killed(store: StateStore, table_uuid: str) -> list[Any]:
 
 
 def _taken_over(run: Any, by: ExpiryRecord) -> ExpiryRecord:
-    from neve.core.expiry import ExpiryRecord
-    from neve.core.maintenance import Operation
-    from neve.core.record import RunOutcome
+    from neve.maintenance.expiry import ExpiryRecord
+    from neve.maintenance.record import Operation
+    from neve.rewrite.record import RunOutcome
 
     return ExpiryRecord(
         run_id=run.run_id,
@@ -204,18 +239,19 @@ def _taken_over(run: Any, by: ExpiryRecord) -> ExpiryRecord:
         operation=Operation.EXPIRE,
         outcome=RunOutcome.FAILED,
         reason=f"it was interrupted; run {by.run_id[:8]} went on with it",
+        interrupted=True,
         started_ms=run.started_ms,
         finished_ms=by.finished_ms,
     )
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return whole_number(text or "")
 
 
 def _age_ms(text: str, now_ms: int) -> int:
     """How long to keep: a duration such as `7 days`, or up to a moment such as `2025-01-31` (UTC unless it says otherwise)."""
-    from neve.core.units import parse_seconds
+    from neve.table.units import parse_seconds
 
     try:
         age = int(parse_seconds(text) * 1000)

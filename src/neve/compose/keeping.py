@@ -13,16 +13,17 @@ from neve.compose.upkeep import keep_record
 from neve.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from neve.core.auto_tags import Period, TagsRecord
-    from neve.core.maintenance import MaintenanceRecord
-    from neve.core.manifest_plan import ManifestsRecord
-    from neve.core.model import TableState
-    from neve.core.policy import Policy
-    from neve.core.table_statistics import StatisticsRecord
-    from neve.engines.spark.bridge import TableBridge
-    from neve.maintenance.means import Means
+    from neve.maintenance.manifests import ManifestsRecord
+    from neve.maintenance.record import MaintenanceRecord
+    from neve.maintenance.statistics import StatisticsRecord
+    from neve.maintenance.tags import TagsRecord
+    from neve.operations.means import Means
+    from neve.policy.auto_tags import Period
+    from neve.policy.model import Policy
     from neve.ports import Clock, Progress
+    from neve.spark.table.bridge import TableBridge
     from neve.state import StateStore
+    from neve.table.state import TableState
 
 Kept = TypeVar("Kept", bound="MaintenanceRecord")
 
@@ -37,7 +38,7 @@ class Keeping:
         self, table: str, by: Sequence[str], *, limit: int, dry_run: bool, progress: Progress | None
     ) -> ManifestsRecord:
         """Rewrites manifests."""
-        from neve.maintenance.rewrite_manifests import ManifestsRequest, foretell, rewrite_manifests
+        from neve.operations.rewrite_manifests import ManifestsRequest, foretell, rewrite_manifests
 
         if limit < 2:
             raise BadRequestError(f"Cannot rewrite at most {limit} manifests: at least 2 are needed")
@@ -47,7 +48,7 @@ class Keeping:
         if dry_run:
             return foretell(request, reader, self._clock)
         with self._means(table, state, progress) as (means, bridge, store):
-            from neve.engines.spark.manifests import SparkManifests
+            from neve.spark.maintenance.manifests import SparkManifests
 
             return _kept(store, rewrite_manifests(request, means, SparkManifests(self._place.spark, bridge)))
 
@@ -55,21 +56,21 @@ class Keeping:
         self, table: str, columns: Sequence[str], *, force: bool, dry_run: bool, progress: Progress | None
     ) -> StatisticsRecord:
         """Counts values."""
-        from neve.maintenance.statistics import foretell, keep_statistics
+        from neve.operations.statistics import foretell, keep_statistics
 
         state = self._looking.reader(table).state()
         policy = self._looking.policy(state)
         if dry_run:
             return foretell(state, policy, columns=columns, force=force, clock=self._clock)
         with self._means(table, state, progress) as (means, bridge, store):
-            from neve.engines.spark.statistics import SparkStatistics
+            from neve.spark.maintenance.statistics import SparkStatistics
 
             writer = SparkStatistics(self._place.spark, bridge)
             return _kept(store, keep_statistics(means, writer, policy, columns=columns, force=force))
 
     def tags(self, table: str, *, dry_run: bool, progress: Progress | None) -> TagsRecord:
         """Makes and drops tags."""
-        from neve.maintenance.auto_tags import foretell, keep_tags
+        from neve.operations.tags import foretell, keep_tags
 
         state = self._looking.reader(table).state()
         policy = self._looking.policy(state)
@@ -77,7 +78,7 @@ class Keeping:
         if dry_run:
             return foretell(state, keep, prefix=policy.auto_tag_prefix, clock=self._clock)
         with self._means(table, state, progress) as (means, bridge, store):
-            from neve.engines.spark.tags import SparkTags
+            from neve.spark.maintenance.tags import SparkTags
 
             return _kept(store, keep_tags(means, SparkTags(bridge), keep, prefix=policy.auto_tag_prefix))
 
@@ -85,10 +86,11 @@ class Keeping:
     def _means(
         self, table: str, state: TableState, progress: Progress | None
     ) -> Iterator[tuple[Means, TableBridge, StateStore]]:
-        from neve.engines.spark.bridge import TableBridge
-        from neve.maintenance.means import Means
+        from neve.operations.means import Means
+        from neve.spark.table.bridge import TableBridge
 
         place = self._place
+        self._looking.require_free(state)
         place.check_commits(state.name)
         bridge = TableBridge(place.spark, state.name)
         with place.store() as store:
@@ -107,7 +109,7 @@ class Keeping:
 
 
 def _keep(state: TableState, policy: Policy) -> dict[Period, int]:
-    from neve.core.auto_tags import parse_keep
+    from neve.policy.auto_tags import parse_keep
 
     if policy.auto_tags is None:
         raise BadRequestError(
@@ -118,7 +120,7 @@ def _keep(state: TableState, policy: Policy) -> dict[Period, int]:
 
 
 def _kept(store: StateStore, record: Kept) -> Kept:
-    from neve.core.record import RunOutcome
+    from neve.rewrite.record import RunOutcome
 
     if record.outcome is not RunOutcome.NOTHING_TO_DO:
         keep_record(store, record, record.operation.value)

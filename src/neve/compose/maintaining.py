@@ -5,31 +5,37 @@ Nothing here starts Spark to find out that there is nothing to do, but for rows 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from neve.compose.interrupted import OWNER, is_maintenance_over
 from neve.compose.looking import Looking
 from neve.compose.place import Place
-from neve.core.depth import Depth
-from neve.core.maintenance import Operation
+from neve.health.not_due import NotDue
+from neve.maintenance.record import Operation
+from neve.table.depth import Depth
+from neve.table.properties import GC_ENABLED, files_may_be_removed
 
 if TYPE_CHECKING:
     from neve.compose.operations import Neve
-    from neve.core.inspection import Inspection
-    from neve.core.maintain import Judgement, MaintainRecord, Step
-    from neve.core.model import TableState
-    from neve.core.policy import Policy
-    from neve.core.quarantine import Fate
-    from neve.core.record import RunOutcome
-    from neve.maintenance.maintain import Ended, MaintainRequest, Stage
+    from neve.health.inspection import Inspection
+    from neve.maintenance.quarantine import Fate
+    from neve.maintenance.steps import Judgement, MaintainRecord, Step
+    from neve.operations.maintain import Ended, MaintainRequest, Stage
+    from neve.policy.model import Policy
     from neve.ports import Clock, Progress
+    from neve.rewrite.record import RunOutcome
+    from neve.table.state import TableState
+
+log = logging.getLogger(__name__)
 
 KIND = Operation.MAINTAIN.value
 """What such a run is called in the state store."""
 Due = Callable[[str], "Judgement"]
 """Whether a step of a table is due."""
 _SEARCHED = 100
-_OWNER = "owner"
 
 
 class _Record(Protocol):
@@ -41,6 +47,8 @@ class _Record(Protocol):
     def outcome(self) -> RunOutcome: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def not_due(self) -> tuple[NotDue, ...]: ...
 
 
 class Maintaining:
@@ -54,10 +62,12 @@ class Maintaining:
         self, table: str, *, only: Sequence[str], skip: Sequence[str], dry_run: bool, progress: Progress | None
     ) -> MaintainRecord:
         """Carries the upkeep out, or tells what is due; remembered unless there was nothing to do."""
-        from neve.core.maintain import left_out
-        from neve.maintenance.maintain import MaintainRequest, MaintainTools, maintain
+        from neve.maintenance.steps import left_out
+        from neve.operations.maintain import MaintainRequest, MaintainTools, maintain
 
         state = self._looking.reader(table).state()
+        if not dry_run:
+            self._looking.require_free(state)
         request = MaintainRequest(state.name, state.uuid, left_out(self._looking.policy(state), only, skip), dry_run)
         upkeep = _Table(self._neve, self._place, self._looking, self._clock, self._due, str(state.name), progress)
         begun = list[str]()
@@ -68,23 +78,37 @@ class Maintaining:
             begin=lambda run_id: begun.append(self._begin(request, run_id)),
             progress=progress,
         )
-        record = maintain(request, tools)
+        try:
+            record = maintain(request, tools)
+        except Exception as error:
+            self._end_failed(begun, error)
+            raise
         if begun:
             self._end(record)
         return record
 
+    def _end_failed(self, begun: Sequence[str], error: Exception) -> None:
+        """Ends a run that could not even be recorded, so that it does not look as if it were at work."""
+        from neve.commit.failure import Failure
+
+        failure = Failure.of(error)
+        told = {"reason": failure.reason, "traceback": failure.traceback}
+        for run_id in begun:
+            with suppress(Exception), self._place.store() as store:
+                store.finish_run(run_id, finished_ms=self._clock.now_ms(), outcome="failed", record=told)
+
     def _begin(self, request: MaintainRequest, run_id: str) -> str:
-        """Notes that it began; what an earlier one left open is ended, unless that is at work: this one goes on with it."""
-        from neve.flow.lease import is_alive, owner
+        """Notes that it began; what an earlier one left open is ended, unless that may be at work: this one goes on with it."""
+        from neve.commit.process import this_process
         from neve.state.rows import Run
 
         with self._place.store() as store:
             now = self._clock.now_ms()
             for run in store.runs(request.table_uuid, kind=KIND, limit=_SEARCHED):
-                if run.finished_ms is None and not is_alive(run.record.get(_OWNER, "")):
-                    told = {"reason": f"it was interrupted; run {run_id[:8]} went on with it"}
+                if run.finished_ms is None and is_maintenance_over(run, now):
+                    told = {"reason": f"it was interrupted; run {run_id[:8]} went on with it", "interrupted": True}
                     store.finish_run(run.run_id, finished_ms=now, outcome="failed", record=told)
-            store.start_run(Run(run_id, request.table_uuid, str(request.table), KIND, now, record={_OWNER: owner()}))
+            store.start_run(Run(run_id, request.table_uuid, str(request.table), KIND, now, record={OWNER: this_process().text}))
         return run_id
 
     def _end(self, record: MaintainRecord) -> None:
@@ -112,8 +136,8 @@ class _Table:
 
     def stages(self) -> dict[Step, Stage]:
         """Every step."""
-        from neve.core.maintain import Step
-        from neve.maintenance.maintain import Stage
+        from neve.maintenance.steps import Step
+        from neve.operations.maintain import Stage
 
         neve, name, progress = self._neve, self._name, self._progress
         return {
@@ -122,9 +146,9 @@ class _Table:
             Step.EXPIRE: Stage(lambda: self._expiry_due(name), lambda: _ended(neve.expire(name, progress=progress))),
             Step.TTL: Stage(lambda: self._ttl_due(name), lambda: _ended(neve.ttl(name, enforce=True, progress=progress))),
             Step.COMPACT: Stage(self._compact_due, lambda: _ended(neve.compact(name, progress=progress))),
-            Step.CONVERT: self._deletes("convert", "equality-deletes", "the table has no equality deletes"),
-            Step.REWRITE: self._deletes("rewrite", "deletes", "deletes do not slow readers down"),
-            Step.PRUNE: self._deletes("prune", "deletes", "deletes do not slow readers down"),
+            Step.CONVERT: self._deletes("convert"),
+            Step.REWRITE: self._deletes("rewrite"),
+            Step.PRUNE: self._deletes("prune"),
             Step.MANIFESTS: Stage(
                 lambda: _foretold(neve.manifests(name, dry_run=True)), lambda: _ended(neve.manifests(name, progress=progress))
             ),
@@ -136,11 +160,10 @@ class _Table:
 
     def health(self) -> int | None:
         """The score, None where the table cannot be looked at: an upkeep is not lost for that."""
-        from neve.errors import NeveError
-
         try:
             return self._inspection().health.score
-        except NeveError:
+        except Exception as error:
+            log.warning("the health of %s is not in the record: %s", self._name, error)
             return None
 
     def _inspection(self) -> Inspection:
@@ -151,107 +174,115 @@ class _Table:
         return state, self._looking.policy(state)
 
     def _resume_due(self) -> Judgement:
-        from neve.core.maintain import Judgement
+        from neve.maintenance.steps import Judgement
 
         uuid = self._state()[0].uuid
         found = [run for run in self._neve.unfinished() if run.plan.table_uuid == uuid]
-        why = f"run {found[0].run_id[:8]} was interrupted" if found else "no compaction was interrupted"
-        return Judgement(due=bool(found), why=why)
+        if found:
+            return Judgement(due=True, why=f"run {found[0].run_id[:8]} was interrupted")
+        what = "interrupted runs"
+        return Judgement.unmet(NotDue(rule="resume", what=what, measured=0, threshold=1, until="a run is interrupted"))
 
     def _resume(self) -> Ended:
-        from neve.errors import LeaseHeldError
-        from neve.flow.lease import is_alive
-
         uuid = self._state()[0].uuid
         run = next(run for run in self._neve.unfinished() if run.plan.table_uuid == uuid)
-        if is_alive(run.owner):
-            raise LeaseHeldError(f"Cannot maintain {self._name}: run {run.run_id[:8]} compacts it right now ({run.owner})")
         return _ended(self._neve.resume(run, progress=self._progress))
 
     def _tags_due(self) -> Judgement:
-        from neve.core.maintain import Judgement
+        from neve.maintenance.steps import Judgement
 
         if self._state()[1].auto_tags is None:
-            return Judgement(due=False, why="auto-tags is not set")
+            return Judgement.unmet(NotDue(rule="auto-tags", what="auto-tags is not set", knob="auto-tags", until="it is set"))
         return _foretold(self._neve.tags(self._name, dry_run=True))
 
     def _compact_due(self) -> Judgement:
         from neve.render.plan import plan_line
 
         plan = self._neve.plan(self._name)
-        return _judged(due=bool(plan.groups), line=plan_line(plan))
+        return _judged(due=bool(plan.groups), line=plan_line(plan), rules=() if plan.groups else plan.not_due)
 
-    def _deletes(self, operation: str, code: str, otherwise: str) -> Stage:
-        from neve.core.maintain import by_finding
-        from neve.maintenance.maintain import Stage
+    def _deletes(self, operation: str) -> Stage:
+        from neve.operations.maintain import Stage
 
         return Stage(
-            lambda: by_finding(self._inspection().health.findings, code, otherwise),
+            lambda: self._deletes_due(operation),
             lambda: _ended(self._neve.deletes(self._name, operation, progress=self._progress)),
         )
 
+    def _deletes_due(self, operation: str) -> Judgement:
+        from neve.maintenance.delete_files import Upkeep
+        from neve.maintenance.delete_work import DeleteWork, by_deletes
+        from neve.operations import inspect
+
+        state = inspect.read(self._looking.reader(self._name), Depth.FILES)
+        work = DeleteWork.of(state, state.files) if state.files is not None else DeleteWork()
+        return by_deletes(work, Upkeep(operation))
+
     def _stats_due(self) -> Judgement:
-        from neve.core.maintain import Judgement
+        from neve.maintenance.steps import Judgement
 
         state, policy = self._state()
         if policy.stats_columns is None and not state.statistics and not state.partition_statistics:
-            return Judgement(due=False, why="the table has none, and stats-columns is not set")
+            what = "the table has no statistics, and stats-columns is not set"
+            return Judgement.unmet(NotDue(rule="stats", what=what, knob="stats-columns", until="it is set"))
         return _foretold(self._neve.stats(self._name, dry_run=True))
 
     def _orphans_due(self) -> Judgement:
-        from neve.core.maintain import Judgement, by_interval
+        from neve.maintenance.steps import Judgement, by_interval
 
         state, policy = self._state()
-        if state.properties.get("gc.enabled", "true").lower() == "false":
-            return Judgement(due=False, why="the table says gc.enabled=false")
+        if not files_may_be_removed(state.properties):
+            what = f"the table property gc.enabled is {state.properties[GC_ENABLED]}"
+            return Judgement.unmet(NotDue(rule=GC_ENABLED, what=what, knob=GC_ENABLED, until="it is true"))
         records = self._place.records()
         runs = records.runs(state.uuid, kind=Operation.ORPHANS.value, limit=_SEARCHED) if records is not None else ()
         last = next((run.finished_ms for run in runs if run.finished_ms is not None), None)
-        return by_interval(last, self._clock.now_ms(), policy.orphan_interval_seconds)
+        return by_interval(last, self._clock.now_ms(), policy.orphan_interval_seconds, "orphan-interval")
 
     def _settle_due(self) -> Judgement:
-        from neve.core.quarantine import Fate
+        from neve.maintenance.quarantine import Fate
 
-        return self._waited(Fate.RECORDED, lambda policy: policy.quarantine_grace_seconds, "in the quarantine")
+        return self._waited(Fate.RECORDED, "quarantine-grace", lambda p: p.quarantine_grace_seconds, "in the quarantine")
 
     def _purge_due(self) -> Judgement:
-        from neve.core.quarantine import Fate
+        from neve.maintenance.quarantine import Fate
 
-        return self._waited(Fate.TRASHED, lambda policy: policy.trash_keep_seconds, "in the trash")
+        return self._waited(Fate.TRASHED, "trash-keep", lambda p: p.trash_keep_seconds, "in the trash")
 
-    def _waited(self, fate: Fate, seconds: Callable[[Policy], float], where: str) -> Judgement:
+    def _waited(self, fate: Fate, knob: str, seconds: Callable[[Policy], float], where: str) -> Judgement:
         """Whether a file has been there for long enough."""
-        from neve.core.maintain import Judgement
-        from neve.core.units import counted, exact_seconds
+        from neve.maintenance.quarantine import waits_for
+        from neve.maintenance.steps import Judgement
+        from neve.table.units import counted, exact_seconds
 
         state, policy = self._state()
-        records, wait = self._place.records(), seconds(policy)
-        before = self._clock.now_ms() - round(wait * 1000)
-        there = sum(row.files for row in records.quarantined_runs(state.uuid) if row.fate is fate) if records else 0
-        if records is None or not there:
-            return Judgement(due=False, why=f"no file is {where}")
-        ripe = next(records.quarantined(state.uuid, fates=[fate], changed_before_ms=before), None)
-        which = "some" if ripe is not None else "none"
-        why = f"{counted(there, 'file')} {where}, {which} for {exact_seconds(wait)}"
-        return Judgement(due=ripe is not None, why=why)
+        records, wait, now = self._place.records(), seconds(policy), self._clock.now_ms()
+        before = now - round(wait * 1000)
+        if records is not None and next(records.quarantined(state.uuid, fates=[fate], changed_before_ms=before), None):
+            there = sum(row.files for row in records.quarantined_runs(state.uuid) if row.fate is fate)
+            return Judgement(due=True, why=f"{counted(there, 'file')} {where}, some for {exact_seconds(wait)}")
+        oldest = next(records.quarantined(state.uuid, fates=[fate]), None) if records is not None else None
+        return Judgement.unmet(waits_for(oldest.changed_ms if oldest else None, wait, now, knob=knob, where=where))
 
 
 def _foretold(record: _Record) -> Judgement:
     """By an operation's own dry run."""
-    from neve.core.record import RunOutcome
     from neve.render.records import line_of
+    from neve.rewrite.record import RunOutcome
 
-    return _judged(due=record.outcome is not RunOutcome.NOTHING_TO_DO, line=line_of(record))
+    return _judged(due=record.outcome is not RunOutcome.NOTHING_TO_DO, line=line_of(record), rules=record.not_due)
 
 
-def _judged(*, due: bool, line: str) -> Judgement:
-    from neve.core.maintain import Judgement
+def _judged(*, due: bool, line: str, rules: Sequence[NotDue]) -> Judgement:
+    from neve.maintenance.steps import Judgement
 
+    if not due and rules:
+        return Judgement.unmet(*rules)
     return Judgement(due=due, why=line.removeprefix("Nothing to do: "))
 
 
 def _ended(record: Any) -> Ended:
-    from neve.maintenance.maintain import Ended
+    from neve.operations.maintain import Ended
     from neve.render.records import line_of
 
-    return Ended(record.outcome, line_of(record), record.run_id, record.seconds)
+    return Ended(record.outcome, line_of(record), record.run_id, record.seconds, record.not_due)

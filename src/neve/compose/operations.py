@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from neve.compose.data_ttl import DataTtl
 from neve.compose.expiring import Expiring
+from neve.compose.interrupted import with_interrupted
 from neve.compose.keeping import Keeping
 from neve.compose.looking import Looking
 from neve.compose.maintaining import Maintaining
@@ -18,37 +19,39 @@ from neve.compose.orphans import Orphans, OrphansAsked
 from neve.compose.place import Place
 from neve.compose.prevention import Preventing
 from neve.compose.quarantine import QuarantineKeeping
+from neve.compose.resuming import Resuming
 from neve.compose.rewriting import Rewriting
 from neve.compose.upkeep import DeleteUpkeep
-from neve.core.depth import Depth
-from neve.core.model import MAIN
 from neve.errors import BadRequestError
+from neve.table.depth import Depth
+from neve.table.state import MAIN
 
 if TYPE_CHECKING:
-    from neve.core.advice import Advice
-    from neve.core.auto_tags import TagsRecord
-    from neve.core.expiry import ExpiryRecord
-    from neve.core.inspection import Inspection
-    from neve.core.journal import JournaledRun
-    from neve.core.maintain import MaintainRecord
-    from neve.core.manifest_plan import ManifestsRecord
-    from neve.core.model import TableName
-    from neve.core.orphans import OrphanRecord
-    from neve.core.plan import Plan
-    from neve.core.prevention import PreventionRecord
-    from neve.core.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
-    from neve.core.record import RunRecord
-    from neve.core.table_statistics import StatisticsRecord
-    from neve.core.ttl import TtlRecord
-    from neve.core.upkeep import UpkeepRecord
-    from neve.core.work import WorkOrder, WorkResult
-    from neve.doctor import Check, RemoteClock
-    from neve.flow.plan import Request
-    from neve.flow.rollback import RolledBack
+    from neve.doctor import DoctorCheck, RemoteClock
+    from neve.health.inspection import Inspection
+    from neve.maintenance.delete_files import UpkeepRecord
+    from neve.maintenance.expiry import ExpiryRecord
+    from neve.maintenance.manifests import ManifestsRecord
+    from neve.maintenance.orphans import OrphanRecord
+    from neve.maintenance.prevention import PreventionRecord
+    from neve.maintenance.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
+    from neve.maintenance.statistics import StatisticsRecord
+    from neve.maintenance.steps import MaintainRecord
+    from neve.maintenance.tags import TagsRecord
+    from neve.maintenance.ttl import TtlRecord
+    from neve.operations.rollback import RolledBack
     from neve.ports import Clock, Progress
+    from neve.rewrite.advice import Advice
+    from neve.rewrite.journal import JournaledRun
+    from neve.rewrite.plan import Plan
+    from neve.rewrite.planner import Request
+    from neve.rewrite.record import RunRecord
+    from neve.rewrite.remaining import Remaining
+    from neve.rewrite.work_order import WorkOrder, WorkResult
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
     from neve.state.rows import Run
+    from neve.table.state import TableName
 
 _RUNS_SEARCHED = 1_000
 """How far back a run is found by the beginning of its id; a whole id is always found."""
@@ -66,9 +69,10 @@ class Neve:
     """Settings made to work. Use it as a context manager."""
 
     def __init__(self, loaded: Loaded, place: Place, *, clock: Clock, resources: ExitStack) -> None:
-        self._place, self._resources = place, resources
+        self._place, self._resources, self._clock = place, resources, clock
         self._looking = Looking(place, loaded, clock)
         self._rewriting = Rewriting(place, loaded, self._looking, clock)
+        self._resuming = Resuming(self._rewriting, place, self._looking, clock)
         self._upkeep = DeleteUpkeep(place, self._looking, clock)
         self._expiring = Expiring(place, loaded, self._looking, clock)
         self._quarantine = QuarantineKeeping(place, self._looking, clock)
@@ -107,6 +111,7 @@ class Neve:
             from neve.compose.caller import CallerPlace
 
             place = CallerPlace(loaded.settings, spark, environ=environ, resources=resources)
+        place.settings_file = loaded.file
         return cls(loaded, place, clock=clock or SystemClock(), resources=resources)
 
     def __enter__(self) -> Self:
@@ -119,10 +124,16 @@ class Neve:
         return self._resources.__exit__(kind, error, trace)
 
     def inspect(
-        self, table: str, *, depth: Depth = Depth.FILES, sample: int = 0, progress: Progress | None = None
+        self,
+        table: str,
+        *,
+        depth: Depth = Depth.FILES,
+        sample: int = 0,
+        branch: str = MAIN,
+        progress: Progress | None = None,
     ) -> Inspection:
-        """A look at one table; `sample` is how many footers to read besides."""
-        return self._looking.inspect(table, depth=depth, sample=sample, progress=progress)
+        """A look at one table at the head of a branch; `sample` is how many footers to read besides."""
+        return self._looking.inspect(table, depth=depth, sample=sample, branch=branch, progress=progress)
 
     def advise(self, table: str, *, every: int | None = None) -> Advice:
         """Whether a compaction is worth it; the files are looked at only after every so many commits, else one catalog call."""
@@ -139,10 +150,21 @@ class Neve:
         request: Request | None = None,
         verify: str = "metadata",
         probe_query: str | None = None,
+        expire_snapshots: bool = False,
+        snapshot_retention_hours: float | None = None,
         progress: Progress | None = None,
     ) -> RunRecord:
-        """Plans and carries out a compaction; the table reads the same rows at every moment."""
-        return self._rewriting.compact(table, request, verify=verify, probe_query=probe_query, progress=progress)
+        """Plans and carries out a compaction; the table reads the same rows at every moment.
+
+        With `expire_snapshots` it then expires snapshots under the same lease: those older than `snapshot_retention_hours`, or
+        by the table's own retention.
+        """
+        if snapshot_retention_hours is not None and not expire_snapshots:
+            message = f"Cannot keep snapshots for {snapshot_retention_hours:g} hours: the compaction is not asked to expire any"
+            raise BadRequestError(message, hint="Add --expire-snapshots (in Python, expire_snapshots=True).")
+        expiry = self._expiring.after_compaction(table, snapshot_retention_hours, progress) if expire_snapshots else None
+        words = {"verify": verify, "probe_query": probe_query, "progress": progress, "expiry": expiry}
+        return self._rewriting.compact(table, request, **words)  # type: ignore[arg-type]
 
     def cluster_plan(
         self,
@@ -173,18 +195,18 @@ class Neve:
 
     def work_orders(self, plan: Plan) -> list[WorkOrder]:
         """The plan as orders that can be carried out anywhere, by `execute` or by `neve work`, and then committed."""
-        return self._rewriting.work_orders(plan)
+        return self._resuming.work_orders(plan)
 
     def execute(self, order: WorkOrder) -> WorkResult:
         """Carries one order out in this process, without Spark. Its files are seen by nobody until they are committed."""
         from neve.kernels.orders import run_order
-        from neve.storage import Storage
+        from neve.storage.files import Storage
 
         return run_order(order, Storage(self._place.order_storage(order.table)))
 
     def commit(self, plan: Plan, results: Sequence[WorkResult], *, progress: Progress | None = None) -> RunRecord:
         """Verifies and commits what orders of this plan wrote."""
-        return self._rewriting.commit(plan, results, progress)
+        return self._resuming.commit(plan, results, progress)
 
     def deletes(
         self, table: str, operation: str, *, branch: str = MAIN, dry_run: bool = False, progress: Progress | None = None
@@ -246,7 +268,7 @@ class Neve:
     def restore(
         self, run: str, *, table: str | None = None, dry_run: bool = False, progress: Progress | None = None
     ) -> QuarantineRecord:
-        """Puts the files back that a run put into the quarantine, as far as they are not purged."""
+        """Puts the files back that a run put into the quarantine, unless they are purged. Expired snapshots stay expired."""
         return self._quarantine.restore(run, table, self.run, dry_run=dry_run, progress=progress)
 
     def orphans(self, table: str, asked: OrphansAsked | None = None, *, progress: Progress | None = None) -> OrphanRecord:
@@ -316,19 +338,31 @@ class Neve:
         records = self._place.records()
         return records.unfinished() if records is not None else ()
 
+    def require_resumable(self, journalled: JournaledRun) -> None:
+        """Raises LeaseHeldError while the owner of an interrupted run is at work on it, or may be."""
+        self._resuming.require_resumable(journalled)
+
     def resume(self, journalled: JournaledRun, *, progress: Progress | None = None) -> RunRecord:
         """Takes a run up where it stopped: what was written is committed if it still holds, the rest is done again."""
-        return self._rewriting.resume(journalled, progress)
+        return self._resuming.resume(journalled, progress)
 
-    def roll_back(self, run_id: str) -> RolledBack:
-        """Takes back what a run committed, unless others have committed since."""
-        return self._rewriting.roll_back(self.run(run_id))
+    def preview_resume(self, journalled: JournaledRun) -> Remaining:
+        """What `resume` would do with each group of the run. Changes nothing, and starts no Spark."""
+        return self._resuming.preview(journalled)
+
+    def abandon(self, journalled: JournaledRun) -> RunRecord:
+        """Ends an interrupted run without committing anything of it; no file is removed."""
+        return self._resuming.abandon(journalled)
+
+    def roll_back(self, run_id: str, *, dry_run: bool = False) -> RolledBack:
+        """Rolls back what a run committed, unless others have committed since; a `dry_run` changes nothing."""
+        return self._rewriting.roll_back(self.run(run_id), dry_run=dry_run)
 
     def runs(self, table: str | None = None, *, limit: int = 100) -> tuple[Run, ...]:
         """Runs that were recorded, newest first."""
         uuid = None if table is None else self._looking.reader(table).state().uuid
         records = self._place.records()
-        return () if records is None else records.runs(uuid, limit=limit)
+        return () if records is None else with_interrupted(records.runs(uuid, limit=limit), records, self._clock)
 
     def run(self, run_id: str) -> Run:
         """One run, by its id or by how that begins."""
@@ -336,10 +370,10 @@ class Neve:
         exact = store.run(run_id) if store is not None else None
         known = store.runs(limit=_RUNS_SEARCHED) if store is not None and exact is None else ()
         found = [exact] if exact else [run for run in known if run.run_id.startswith(run_id)]
-        if len(found) == 1:
-            return found[0]
+        if len(found) == 1 and store is not None:
+            return with_interrupted(found, store, self._clock)[0]
         if not found:
-            raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint="neve runs lists them.")
+            raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint="`neve runs` lists them.")
         some = ", ".join(run.run_id for run in found[:3])
         message = f"Cannot choose run {run_id!r}: {len(found)} runs begin so ({some})"
         raise BadRequestError(message, hint="Write more of the id.")
@@ -367,7 +401,7 @@ class Neve:
         client.create_namespace_if_not_exists(namespace)
         yield Target(catalog=client, spark=self.spark if spark else None, spark_catalog=name, namespace=namespace)
 
-    def doctor(self, *, start_spark: bool = False) -> tuple[Check, ...]:
+    def doctor(self, *, start_spark: bool = False) -> tuple[DoctorCheck, ...]:
         """Whether everything that Neve needs is there."""
         from neve.catalogs.probe import probe_catalog, probe_of_warehouse
         from neve.doctor import run_checks

@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neve.core.model import TableName
-from neve.errors import BadRequestError
+from neve.errors import BadRequestError, NeveError
+from neve.table.location import refuse_cut
+from neve.table.state import TableName
 
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
-    from neve.engines.spark.session import SparkOptions
+    from neve.operations.index_ports import References
     from neve.ports import TableReader
     from neve.settings import CatalogSettings, Settings
+    from neve.spark.runtime.session import SparkOptions
     from neve.state import StateStore
+    from neve.table.document import TableOutline
+    from neve.table.state import TableState
 
 NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."
 
@@ -36,6 +41,7 @@ class Place:
         resources: ExitStack,
     ) -> None:
         self.settings, self.described, self.default, self.environ = settings, dict(catalogs), default_catalog, environ
+        self.settings_file: Path | None = None
         self._resources = resources
         self._opened: dict[str, IcebergCatalog] = {}
 
@@ -52,9 +58,13 @@ class Place:
 
     def reader(self, name: TableName) -> TableReader:
         """The table's metadata: in plain Python, and through Spark where it is very large."""
-        from neve.engines.spark.metadata import LargeTableReader
+        from neve.spark.table.metadata import LargeTableReader
 
         return LargeTableReader(self._open(name), lambda: self.spark, python_max_files=self.settings.inspect.python_max_files)
+
+    def outline(self, name: TableName) -> TableOutline | None:
+        """Where a table's files are, by its metadata file alone; None where there is no table."""
+        return self.catalog(name.catalog).outline(name)
 
     def _open(self, name: TableName) -> TableReader:
         return self.catalog(name.catalog).open(name)
@@ -66,6 +76,15 @@ class Place:
             yield from self.catalog(parts[0]).tables(parts[1:] or None)
         else:
             yield from self.catalog(self.default_name()).tables(parts)
+
+    def survey(self) -> Iterator[TableName | tuple[str, NeveError]]:
+        """Every table of every described catalog, and what cannot be listed, by its full name with the reason."""
+        for name in sorted(self.described):
+            yield from self.catalog(name).survey()
+
+    def references(self, name: TableName) -> References | None:
+        """All that a table's metadata names; None for an entry without metadata. Raises NeveError where it cannot be loaded."""
+        return self.catalog(name.catalog).references(name)
 
     def catalog(self, name: str) -> IcebergCatalog:
         """A described catalog, opened once."""
@@ -94,18 +113,22 @@ class Place:
         return self.storage(self.name(table)) if known else {}
 
     def check_commits(self, name: TableName) -> None:
-        """Refuses tables in a catalog where commits could be lost."""
+        """Refuses tables in a catalog where commits could be lost, and those that Iceberg's Java cannot keep."""
+        from neve.catalogs.opening import revealed
+        from neve.catalogs.storage import storage_kind
+
         described = self.described[name.catalog]
+        if storage_kind(revealed(described, self.environ)) != "file" and (found := self.outline(name)) is not None:
+            refuse_cut(str(name), found.location, found.metadata_location)
         if described.type == "hadoop":
             from neve.catalogs.hadoop import refuse_commits
-            from neve.catalogs.opening import revealed
 
             refuse_commits(revealed(described, self.environ))
 
     @cached_property
     def spark(self) -> Any:
         """The Spark session with every described catalog; started at its first use, stopped at the end."""
-        from neve.engines.spark.session import open_session
+        from neve.spark.runtime.session import open_session
 
         conf, needs = self.spark_catalogs()
         return self._resources.enter_context(open_session(self.spark_options(), catalog_conf=conf, needs=needs))
@@ -123,7 +146,7 @@ class Place:
 
     def spark_options(self) -> SparkOptions:
         """How Spark is to be started."""
-        from neve.engines.spark.session import SparkOptions
+        from neve.spark.runtime.session import SparkOptions
 
         settings = self.settings.spark
         return SparkOptions(
@@ -139,6 +162,15 @@ class Place:
     def state_url(self) -> str:
         """Where runs are remembered."""
         return self.settings.state.database.reveal(self.environ)
+
+    def databases(self) -> Iterator[str]:
+        """URLs of the state store and of catalogs that are databases."""
+        from neve.catalogs.opening import pyiceberg_properties
+
+        yield self.state_url
+        for described in self.described.values():
+            if described.type == "sql":
+                yield pyiceberg_properties(described, self.environ)["uri"]
 
     def store(self) -> StateStore:
         """The state store for writing, made if there is none; the caller closes it."""
@@ -165,3 +197,10 @@ class Place:
         if not settings.enabled:
             return None
         return MetadataCache(settings.path, max_bytes=settings.max_size_bytes, ttl_seconds=settings.ttl_seconds)
+
+
+def withdraw_compactions(store: StateStore, state: TableState) -> None:
+    """Removes compactions from the state store that another tool rolled back, or whose branch was dropped."""
+    from neve.rewrite.compactions import BranchHistory
+
+    store.withdraw_compactions(BranchHistory(state).withdrawn(store.compaction_commits(state.uuid)))

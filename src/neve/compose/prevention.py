@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from neve.compose.looking import Looking
 from neve.compose.place import Place
 from neve.compose.upkeep import keep_record
-from neve.core.depth import Depth
+from neve.table.depth import Depth
 
 if TYPE_CHECKING:
-    from neve.core.model import TableState
-    from neve.core.prevention import PreventionRecord, Proposal
-    from neve.maintenance.prevention import Prevention
+    from neve.maintenance.prevention import PreventionRecord, PropertyProposal
+    from neve.operations.prevent import Prevention
     from neve.ports import Clock, Progress
+    from neve.table.state import TableState
 
 KIND = "prevent"
 """What such a run is called in the state store."""
@@ -28,8 +28,8 @@ class Preventing:
     def run(self, table: str, *, apply: bool, undo: bool, progress: Progress | None) -> PreventionRecord:
         """Proposes; with `apply` sets what is proposed, with `undo` takes back what was set."""
         from neve.errors import BadRequestError
-        from neve.flow import inspect
-        from neve.maintenance.prevention import Prevention
+        from neve.operations import inspect
+        from neve.operations.prevent import Prevention
 
         if apply and undo:
             raise BadRequestError(f"Cannot set properties of {table} and take them back at once: leave one of them out")
@@ -41,13 +41,13 @@ class Preventing:
         self._keep(record)
         return record
 
-    def _proposal(self, state: TableState) -> Proposal:
-        from neve.core.prevention import propose
+    def _proposal(self, state: TableState) -> PropertyProposal:
+        from neve.maintenance.prevention import propose
 
         return propose(state, self._looking.examine(state), self._looking.policy(state), self._looking.stated(state))
 
     def _carry_out(self, state: TableState, prevention: Prevention, *, undo: bool) -> PreventionRecord:
-        from neve.engines.spark.bridge import TableBridge
+        from neve.spark.table.bridge import TableBridge
 
         self._place.check_commits(state.name)
         proposal = None if undo else self._proposal(state)
@@ -55,7 +55,7 @@ class Preventing:
         return prevention.undo(writer) if proposal is None else prevention.apply(proposal, writer)
 
     def _keep(self, record: PreventionRecord) -> None:
-        from neve.core.record import RunOutcome
+        from neve.rewrite.record import RunOutcome
 
         if record.outcome is RunOutcome.NOTHING_TO_DO:
             return

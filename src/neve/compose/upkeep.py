@@ -9,13 +9,13 @@ from neve.compose.looking import Looking
 from neve.compose.place import Place
 
 if TYPE_CHECKING:
-    from neve.core.maintenance import MaintenanceRecord
-    from neve.core.model import TableState
-    from neve.core.upkeep import UpkeepRecord
-    from neve.flow.deletes import UpkeepRequest
-    from neve.flow.tools import Tools
+    from neve.commit.tools import Tools
+    from neve.maintenance.delete_files import UpkeepRecord
+    from neve.maintenance.record import MaintenanceRecord
+    from neve.operations.delete_files import UpkeepRequest
     from neve.ports import Clock, Progress
     from neve.state import StateStore
+    from neve.table.state import TableState
 
 KIND = "deletes"
 """What such a run is called in the state store."""
@@ -31,24 +31,26 @@ class DeleteUpkeep:
         self, table: str, operation: str, *, branch: str, dry_run: bool = False, progress: Progress | None = None
     ) -> UpkeepRecord:
         """Converts, rewrites or prunes, or tells what that would do; remembered unless there was nothing to do."""
-        from neve.core.upkeep import Upkeep
         from neve.errors import BadRequestError
-        from neve.flow.deletes import UpkeepRequest
+        from neve.maintenance.delete_files import Upkeep
+        from neve.operations.delete_files import UpkeepRequest
 
         if operation not in list(Upkeep):
             raise BadRequestError(f"Cannot {operation} deletes: there are {', '.join(Upkeep)}")
         state, place = self._looking.reader(table, branch).state(), self._place
-        request = UpkeepRequest(state.name, state.uuid, Upkeep(operation), branch, dry_run)
+        wait = self._looking.policy(state).gap_wait_seconds
+        request = UpkeepRequest(state.name, state.uuid, Upkeep(operation), branch, dry_run, wait)
         if dry_run:
             return self._carry_out(request, state, None, progress)
+        self._looking.require_free(state)
         with place.store() as store:
             return self._carry_out(request, state, store, progress)
 
     def _carry_out(
         self, request: UpkeepRequest, state: TableState, store: StateStore | None, progress: Progress | None
     ) -> UpkeepRecord:
-        from neve.core.record import RunOutcome
-        from neve.flow.deletes import keep_up
+        from neve.operations.delete_files import keep_up
+        from neve.rewrite.record import RunOutcome
 
         record = keep_up(request, self._tools(state, store, progress))
         if store is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
@@ -56,13 +58,13 @@ class DeleteUpkeep:
         return record
 
     def _tools(self, state: TableState, store: StateStore | None, progress: Progress | None) -> Tools:
-        from neve.engines.spark.bridge import TableBridge
-        from neve.engines.spark.resolving import Resolver
-        from neve.engines.spark.rewrite import SparkEngine
-        from neve.engines.spark.spark_kernel import SparkKernel
-        from neve.flow.tools import Tools
+        from neve.commit.tools import Tools
         from neve.kernels.deletes.store import StoredDeletes
-        from neve.storage import Storage
+        from neve.spark.table.bridge import TableBridge
+        from neve.spark.tasks.resolving import Resolver
+        from neve.spark.tasks.rewrite import SparkEngine
+        from neve.spark.tasks.spark_kernel import SparkKernel
+        from neve.storage.files import Storage
 
         place, name = self._place, state.name
         place.check_commits(name)
@@ -70,7 +72,7 @@ class DeleteUpkeep:
         bridge = TableBridge(spark, name)
         return Tools(
             writer=bridge,
-            # Rewrites nothing here: it removes files that were not used after all.
+            # Rewrites nothing here.
             engine=SparkEngine(spark, SparkKernel(spark, bridge, 0), lambda: place.storage(name), max_parallelism=1),
             specs=state.specs,
             clock=self._clock,
@@ -79,6 +81,7 @@ class DeleteUpkeep:
             leases=store,
             deletes=StoredDeletes(lambda: Storage(place.storage(name))),
             resolver=Resolver(spark, lambda: place.storage(name)),
+            quarantine=store,
         )
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 from neve.errors import NeveError
 
 _DAMAGED = "The file is damaged. Read it with another engine; if that fails too, restore it or roll the table back."
+_NOTHING = "Nothing was committed and the inputs are untouched. Try the spark kernel, and report this with the inputs' footers."
 _ANOTHER = "Files that cannot be copied can be re-encoded: use the arrow or the spark kernel."
 
 
@@ -21,6 +22,17 @@ class CorruptFileError(NeveError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"Cannot read {path}: {reason}", hint=_DAMAGED)
+        self.reason = reason
+
+
+class MisreadFileError(NeveError):
+    """A file is right, and Iceberg's reader in Spark would take its values for others."""
+
+    code: ClassVar[str] = "misread-file"
+
+    def __init__(self, path: str, reason: str) -> None:
+        hint = "The arrow kernel reads timestamps of any unit. Compact such files first: `neve compact TABLE --kernel arrow`."
+        super().__init__(f"Cannot read {path} with Spark: {reason}", hint=hint)
 
 
 class CopyRefusedError(NeveError):
@@ -31,6 +43,15 @@ class CopyRefusedError(NeveError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"Cannot copy row groups: {reason}", hint=_ANOTHER)
         self.reason = reason
+
+
+class UnreadableOutputError(NeveError):
+    """A file that was just written does not open, or not as what was written."""
+
+    code: ClassVar[str] = "unreadable-output"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"Cannot use the new file {path}: {reason}", hint=_NOTHING)
 
 
 class Objection(Exception):  # noqa: N818 - not an error: the file is right, only copying it would be wrong

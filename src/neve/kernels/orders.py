@@ -1,6 +1,6 @@
 """Runs one work order: tries its kernels in turn, writes its outputs, counts. The same in a Spark task and in `neve work`.
 
-Outputs have new names, so that a second try or a speculative twin never meets the first; what a failed try left is removed.
+Outputs have new names, so that a second try or a speculative twin never meets the first; a failed try takes back its own.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from uuid import uuid4
 
 import numpy as np
 
-from neve.core.plan_words import Kernel
-from neve.core.positions import PositionMap
-from neve.core.work import FORMAT_VERSION, Counted, Metrics, OutputFile, WorkOrder, WorkResult
 from neve.errors import BadRequestError, NeveError
 from neve.kernels.faults import CopyRefusedError
 from neve.kernels.streams import Sink, Source
+from neve.rewrite.group import Kernel
+from neve.rewrite.work_order import FORMAT_VERSION, Counted, Metrics, OutputFile, WorkOrder, WorkResult
+from neve.table.positions import PositionMap
 
 if TYPE_CHECKING:
     from neve.kernels.arrow import ArrowInput, Counts, WriteOptions
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Storage(Protocol):
+class OrderStorage(Protocol):
     """Where sources and sinks come from."""
 
     def source(self, location: str, size_bytes: int) -> Source:
         """A file to read."""
         ...
 
-    def sink(self, location: str) -> Sink:
-        """A file to write."""
+    def stored(self, location: str) -> Source:
+        """A file to read, of the size that it has now."""
         ...
 
-    def delete(self, location: str) -> None:
-        """Removes a file; one that is not there is fine."""
+    def sink(self, location: str) -> Sink:
+        """A file to write."""
         ...
 
 
@@ -53,27 +53,29 @@ class OrderFailedError(NeveError):
 
 
 class _Outputs:
-    """The names of this try's outputs."""
+    """This try's outputs. Nobody is told of them before the try has succeeded, so that until then it may take them back."""
 
-    def __init__(self, order: WorkOrder, storage: Storage) -> None:
+    def __init__(self, order: WorkOrder, storage: OrderStorage) -> None:
         self._prefix, self._storage = order.output_prefix, storage
         self._try = uuid4().hex
         self.paths: list[str] = []
+        self._sinks: list[Sink] = []
 
     def open(self, number: int) -> Sink:
         self.paths.append(f"{self._prefix}-{self._try}-{number:05d}.parquet")
-        return self._storage.sink(self.paths[-1])
+        self._sinks.append(self._storage.sink(self.paths[-1]))
+        return self._sinks[-1]
 
-    def remove(self) -> None:
+    def take_back(self) -> None:
         """What cannot be removed is left to orphan removal: the reason for giving up matters more."""
-        for path in self.paths:
+        for sink in self._sinks:
             try:
-                self._storage.delete(path)
+                sink.take_back()
             except NeveError as error:
                 log.warning("left behind: %s", error)
 
 
-def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
+def run_order(order: WorkOrder, storage: OrderStorage) -> WorkResult:
     """The result of the first kernel that does not refuse."""
     if order.format_version > FORMAT_VERSION:
         raise BadRequestError(
@@ -89,15 +91,16 @@ def run_order(order: WorkOrder, storage: Storage) -> WorkResult:
         outputs = _Outputs(order, storage)
         try:
             fields = _RUNNERS[kernel](order, storage, outputs, deletes)
+            fields["outputs"] = confirmed_outputs(fields["outputs"], storage, kernel)
         except (CopyRefusedError, _Refused) as refused:
-            outputs.remove()
+            outputs.take_back()
             refusals.append(f"{kernel}: {refused}")
             if isinstance(refused, _Unsorted):
                 order = order.model_copy(update={"inputs_sorted": False})
             else:
                 del kernels[0]
         except BaseException:
-            outputs.remove()
+            outputs.take_back()
             raise
         else:
             return WorkResult(
@@ -123,7 +126,7 @@ class _Unsorted(_Refused):
     """An input is not in the order that it was said to have: the same kernel sorts instead of merging."""
 
 
-def _loader(order: WorkOrder, storage: Storage) -> DeleteLoader | None:
+def _loader(order: WorkOrder, storage: OrderStorage) -> DeleteLoader | None:
     if not order.deletes:
         return None
     from neve.kernels.deletes.loading import DeleteLoader
@@ -131,8 +134,8 @@ def _loader(order: WorkOrder, storage: Storage) -> DeleteLoader | None:
     return DeleteLoader(order, storage)
 
 
-def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
-    from neve.kernels.copying import copy_row_groups
+def _copy(order: WorkOrder, storage: OrderStorage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
+    from neve.kernels.parquet.copying import copy_row_groups
 
     if order.layout is not None:
         raise _Refused(f"rows are to be ordered by {order.layout}")
@@ -160,6 +163,17 @@ def _copy(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: Delete
     return {"outputs": (output,), "rows_read": copied.rows, "kept": kept, "positions": _one_after_another(order)}
 
 
+def confirmed_outputs(outputs: tuple[OutputFile, ...], storage: OrderStorage, kernel: Kernel) -> tuple[OutputFile, ...]:
+    """The outputs, each opened from storage by a reader that did not write it: pyarrow opens copies, our parser what pyarrow
+    wrote. What differs from what was written is found by the proof."""
+    from neve.kernels.opening import confirm_output
+
+    strictly = kernel is Kernel.ARROW
+    return tuple(
+        output.seen_as(confirm_output(storage, output.path, output.size_bytes, strictly=strictly)) for output in outputs
+    )
+
+
 def _refuse_deleted_rows(order: WorkOrder, deletes: DeleteLoader) -> None:
     """A copy keeps every row. Position deletes that name no input are none of ours; keys would have to be compared."""
     with _refusing():
@@ -177,7 +191,7 @@ def _one_after_another(order: WorkOrder) -> PositionMap:
     return PositionMap(inputs, zeros, lengths[inputs], zeros, starts[inputs])
 
 
-def _arrow(order: WorkOrder, storage: Storage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
+def _arrow(order: WorkOrder, storage: OrderStorage, outputs: _Outputs, deletes: DeleteLoader | None) -> dict[str, Any]:
     from neve.kernels.arrow import rewrite
 
     with _refusing():
@@ -218,8 +232,9 @@ def _counted(counts: Mapping[int, Counts]) -> dict[int, Counted]:
     return {i: Counted(values=c.values, nulls=c.nulls, nans=c.nans) for i, c in counts.items()}
 
 
-def _arrow_inputs(order: WorkOrder, storage: Storage, deletes: DeleteLoader | None) -> list[ArrowInput]:
+def _arrow_inputs(order: WorkOrder, storage: OrderStorage, deletes: DeleteLoader | None) -> list[ArrowInput]:
     from neve.kernels.arrow import ArrowInput
+    from neve.kernels.arrow.constants import constant
 
     fields = (*order.key_fields, *order.table_schema["fields"])
     kinds = {field["id"]: field["type"] for field in fields if isinstance(field["type"], str)}
@@ -228,23 +243,13 @@ def _arrow_inputs(order: WorkOrder, storage: Storage, deletes: DeleteLoader | No
         ArrowInput(
             storage.source(file.path, file.size_bytes),
             file.records,
-            constants={i: _constant(kinds[i], value) for i, value in file.constants.items() if i in kinds},
+            constants={i: constant(kinds[i], value) for i, value in file.constants.items() if i in kinds},
             deleted=rows,
             first_row_id=file.first_row_id,
             sequence_number=file.sequence_number,
         )
         for file, rows in zip(order.inputs, deleted, strict=True)
     ]
-
-
-def _constant(kind: str, value: Any) -> Any:
-    """An identity partition value as Python has it; Python has no nanoseconds."""
-    from neve.kernels.arrow.constants import default_scalar
-
-    if value is None:
-        return None
-    scalar = default_scalar(kind, value)
-    return scalar.value if kind.endswith("_ns") else scalar.as_py()
 
 
 def _write_options(order: WorkOrder, held_bytes: int) -> WriteOptions:
@@ -283,7 +288,7 @@ def _spark(*_: Any) -> dict[str, Any]:
     raise _Refused("it needs a Spark session, and an order runs without one")
 
 
-_RUNNERS: dict[Kernel, Callable[[WorkOrder, Storage, _Outputs, DeleteLoader | None], dict[str, Any]]] = {
+_RUNNERS: dict[Kernel, Callable[[WorkOrder, OrderStorage, _Outputs, DeleteLoader | None], dict[str, Any]]] = {
     Kernel.COPY: _copy,
     Kernel.ARROW: _arrow,
     Kernel.SPARK: _spark,

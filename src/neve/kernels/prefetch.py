@@ -12,10 +12,10 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from neve.core.units import KIB, MIB
 from neve.errors import StorageError
-from neve.kernels.footer import tail_length
+from neve.kernels.parquet.footer import tail_length
 from neve.kernels.streams import Source, check_range
+from neve.table.units import KIB, MIB
 
 WHOLE_BYTES = 16 * MIB
 """Files up to this size are read with one request."""

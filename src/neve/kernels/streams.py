@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from neve.errors import StorageError
+from neve.errors import MissingFileError, StorageError
 
 
 class Source(Protocol):
@@ -46,6 +46,10 @@ class Sink(Protocol):
         """Gives up and leaves nothing behind; harmless when called twice."""
         ...
 
+    def take_back(self) -> None:
+        """Removes the file, complete or not, as long as nobody has been told of it; harmless when called twice."""
+        ...
+
 
 class BytesSource:
     """A file that is in memory already."""
@@ -69,7 +73,8 @@ class LocalSource:
         try:
             self.size_bytes = os.stat(self.path).st_size  # noqa: PTH116 - thousands of files: no Path for each
         except OSError as error:
-            raise StorageError(f"Cannot open {self.path}: {error.strerror or error}") from error
+            kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
+            raise kind(f"Cannot open {self.path}: {error.strerror or error}") from error
 
     def read_at(self, offset: int, length: int) -> bytes:
         """These bytes, with one seek and one read."""
@@ -92,6 +97,7 @@ class LocalSink:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._partial = self.path.with_name(f".{self.path.name}.partial")
+        self._completed = False
         try:
             self._file: BinaryIO | None = self._partial.open("xb")
         except OSError as error:
@@ -113,6 +119,7 @@ class LocalSink:
         try:
             self._file.close()
             self._partial.rename(self.path)
+            self._completed = True
         except OSError as error:
             raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}") from error
         self._file = None
@@ -124,6 +131,15 @@ class LocalSink:
         self._file.close()
         self._file = None
         self._partial.unlink(missing_ok=True)
+
+    def take_back(self) -> None:
+        """Removes what was written, under either name."""
+        self.abort()
+        if self._completed:
+            try:
+                self.path.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(f"Cannot delete {self.path}: {error.strerror or error}") from error
 
 
 def check_range(source: Source, offset: int, length: int) -> None:

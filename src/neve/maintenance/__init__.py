@@ -1,1 +1,1 @@
-"""Upkeep besides the rewrite, one file per operation."""
+"""What maintenance decides: retention, orphans, TTL, tags, manifests, statistics, quarantine. Pure."""

@@ -1,139 +1,200 @@
-"""quarantine: files on their way out are looked at again and go to the trash (`settle`), leave it for good (`purge`) or come
-back (`restore`). Called by `compose`.
+"""Files on their way out: recorded, left in place, looked at again, moved to the trash, purged. Pure values and rules.
 
-What is needed never leaves its place. Each operation decides on a step for every file; a dry run tells these steps, a run has
-them carried out by `maintenance.moving`.
+No operation deletes a file. It records what it would delete and why; after the grace time `operations.quarantine` asks the
+table's current metadata once more, and only then does the file go to the trash, from where it comes back until it is purged.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TypeVar
+from enum import StrEnum
+from typing import NamedTuple
 
-from neve.core.maintenance import Operation
-from neve.core.quarantine import Fate, Quarantined, QuarantineRecord, Sides, Step, is_trash, second_look, way_back
-from neve.errors import BadRequestError, NeveError
-from neve.maintenance.moving import Decided, Moving, QuarantineRequest, QuarantineTools
+from neve.health.not_due import NotDue, Unit, after_interval
+from neve.maintenance.record import MaintenanceRecord
+from neve.table.frozen import Frozen
+from neve.table.location import inner_path
 
-PORTION = 20_000
-"""Files that the table is asked about at a time: asking is a pass over its metadata, and the answer must not be old when the
-last of them is moved."""
-BATCH = 500
-
-_T = TypeVar("_T")
+TRASH = ".neve-trash"
+"""The directory that trash is in. It is hidden by its dot: neither Iceberg's removal of orphans nor ours looks into it."""
 
 
-def settle(
-    request: QuarantineRequest, tools: QuarantineTools, *, grace_seconds: float, at_once: bool = False, delete: bool = False
-) -> QuarantineRecord:
-    """Looks at recorded files again: what is needed stays, the rest goes to the trash.
+class Fate(StrEnum):
+    """How far a file has come."""
 
-    `at_once` does not wait for the grace time; with `delete` files are deleted in buckets that keep versions.
-    """
-    if delete and not tools.files.keeps_versions(request.location):
-        raise BadRequestError(
-            f"Cannot delete files of {request.table}: its storage keeps no older versions, so none could be restored",
-            hint="Leave --delete away: files go to the trash, and are purged later.",
-        )
-    moving = Moving(Operation.SETTLE, request, tools, in_place=Fate.NEEDED)
-
-    def look_again() -> None:
-        before = moving.started_ms + 1 if at_once else moving.started_ms - round(grace_seconds * 1000)
-        for portion in _batches(moving.due(Fate.RECORDED, before), PORTION):
-            needed = _needed(portion, tools)
-            for batch in _batches(portion, BATCH):
-                moving.do(_second_look(batch, needed, tools, delete=delete))
-
-    return moving.run(look_again, "no file has been in the quarantine for the grace time and waits")
+    RECORDED = "recorded"  # in its place
+    NEEDED = "needed"  # in its place, and stays: it was needed when it was looked at again
+    TRASHED = "trashed"  # under the trash prefix
+    RESTORED = "restored"  # back in its place
+    PURGED = "purged"  # gone
 
 
-def purge(request: QuarantineRequest, tools: QuarantineTools, *, keep_seconds: float, rate: float) -> QuarantineRecord:
-    """Removes files for good that have been in the trash long enough, so many in a second. What is needed by now comes back."""
-    moving = Moving(Operation.PURGE, request, tools, in_place=Fate.NEEDED)
-    at_a_time = max(1, min(BATCH, int(rate)))
+class Doomed(Frozen):
+    """A file that nothing needs, as far as was seen."""
 
-    def clear() -> None:
-        for portion in _batches(moving.due(Fate.TRASHED, moving.started_ms - round(keep_seconds * 1000)), PORTION):
-            needed = _needed(portion, tools)
-            for batch in _batches((file for file in portion if file.path in needed), BATCH):
-                moving.do(_missed(batch, tools))
-            for batch in _batches((file for file in portion if file.path not in needed), at_a_time):
-                moving.do_within(len(batch) / rate, [(file, Step.PURGE) for file in batch])
-
-    return moving.run(clear, "no file has been in the trash for as long as files are kept there")
+    path: str
+    reason: str
+    size_bytes: int | None = None
 
 
-def restore(request: QuarantineRequest, tools: QuarantineTools) -> QuarantineRecord:
-    """Puts every file of a run back that is not purged; those that were only recorded are forgotten. Overwrites nothing."""
-    moving = Moving(Operation.RESTORE, request, tools, in_place=Fate.RESTORED)
-    moving.counts["purged"] = _purged(request, tools)
+class Quarantined(Frozen):
+    """A file in the quarantine, and the run that put it there."""
 
-    def bring_back() -> None:
-        # In this order: a file that cannot be put back is RECORDED afterwards, and would be tried twice.
-        for fate in (Fate.RECORDED, Fate.TRASHED):
-            for batch in _batches(moving.due(fate), BATCH):
-                moving.do(_way_back(batch, tools))
+    path: str
+    reason: str
+    size_bytes: int | None = None
+    run_id: str
+    fate: Fate
+    recorded_ms: int
+    changed_ms: int
+    """When it came to this fate."""
+    trash_path: str | None = None
+    """Where it lies in the trash. With RECORDED, it may be on either side or on both: a move was begun. The path itself, where
+    the store keeps what is deleted as an older version."""
 
-    return moving.run(bring_back, "every file of the run is in its place")
-
-
-def _purged(request: QuarantineRequest, tools: QuarantineTools) -> int:
-    """How many files of the run are gone. Refuses a run of which there is nothing else."""
-    ours = Counter(file.fate for file in tools.store.quarantined(request.table_uuid, run_id=request.run_id))
-    refused = f"Cannot restore run {str(request.run_id)[:8]}"
-    if not ours:
-        hint = "neve quarantine list TABLE names the runs that did."
-        raise BadRequestError(f"{refused}: it put no file of {request.table} into the quarantine", hint=hint)
-    if ours.keys() == {Fate.PURGED}:
-        hint = "trash-keep says how long files can be restored."
-        raise BadRequestError(f"{refused}: all of its files are purged ({ours[Fate.PURGED]:,})", hint=hint)
-    return ours[Fate.PURGED]
+    @property
+    def is_version(self) -> bool:
+        """Whether the trash is the store's own memory of older versions."""
+        return self.trash_path == self.path
 
 
-def _needed(portion: Sequence[Quarantined], tools: QuarantineTools) -> set[str]:
-    """Those that the table needs now. An answer that names what was not asked for is none to move files by."""
-    asked = [file.path for file in portion]
-    needed = set(tools.reach.needed(asked))
-    if strangers := needed.difference(asked):
-        raise NeveError(f"Cannot tell which files are needed: the answer names {min(strangers)}, which was not asked for")
-    return needed
+class FateChange(NamedTuple):
+    """What became of a file in the quarantine."""
+
+    path: str
+    fate: Fate
+    trash_path: str | None = None
+    size_bytes: int | None = None
+    """None leaves the recorded size as it is."""
 
 
-def _second_look(files: Sequence[Quarantined], needed: set[str], tools: QuarantineTools, *, delete: bool) -> Decided:
-    decided = []
-    for file, sides in _sides(files, tools):
-        # What lies in a trash directory is the purge's business, whoever took it for an orphan.
-        step = second_look(sides, needed=file.path in needed or is_trash(file.path))
-        versioned = step is Step.TRASH and delete and tools.files.keeps_versions(file.path)
-        decided.append((file, Step.DELETE if versioned else step))
-    return decided
+class QuarantinedRun(Frozen):
+    """Files of one table that one run put into the quarantine for one reason, and that have come equally far."""
+
+    run_id: str
+    reason: str
+    fate: Fate
+    files: int
+    size_bytes: int
+    """Of files whose size is known."""
+    files_without_size: int = 0
+    """Metadata does not give the size of some files; it is recorded when they are moved."""
+    recorded_ms: int
+    changed_ms: int
+    """Of the one that changed last."""
 
 
-def _missed(files: Sequence[Quarantined], tools: QuarantineTools) -> Decided:
-    """Needed files that are in the trash."""
-    steps = ((file, way_back(file, sides)) for file, sides in _sides(files, tools))
-    return [(file, Step.LOST if step is Step.GONE else step) for file, step in steps]
+class QuarantineStep(StrEnum):
+    """What is to be done with a file."""
+
+    STAY = "stay"  # it is in its place and is needed there, or asked for
+    BACK = "put back"  # the same, but it is only in the trash
+    TRASH = "move to the trash"
+    DELETE = "delete"  # in its place; the store keeps it as an older version
+    DONE = "already in the trash"  # a move that was interrupted after it was done
+    PURGE = "purge"
+    GONE = "missing"  # neither in its place nor in the trash
+    LOST = "needed, and neither in its place nor in the trash"
+    REFUSE = "left in the trash, since another file is in its place"
 
 
-def _way_back(files: Sequence[Quarantined], tools: QuarantineTools) -> Decided:
-    moved = [file for file in files if file.trash_path is not None]
-    untouched = [(file, Step.STAY) for file in files if file.trash_path is None]
-    return [*untouched, *((file, way_back(file, sides)) for file, sides in _sides(moved, tools))]
+class Sides(NamedTuple):
+    """The size of a file in its place, and in the trash; None where it is not."""
+
+    here: int | None
+    there: int | None
 
 
-def _sides(files: Sequence[Quarantined], tools: QuarantineTools) -> Iterator[tuple[Quarantined, Sides]]:
-    """Where files are. One that may be the store's older version is taken to be that, unless it is in its place."""
-    here = tools.files.sizes([file.path for file in files])
-    moved = [file for file in files if file.trash_path is not None and not file.is_version]
-    there = dict(zip((file.path for file in moved), tools.files.sizes([str(file.trash_path) for file in moved]), strict=True))
-    for file, size in zip(files, here, strict=True):
-        version = (file.size_bytes or 0) if file.is_version and size is None else None
-        yield file, Sides(size, version if file.is_version else there.get(file.path))
+def waits_for(oldest_ms: int | None, wait_seconds: float, now_ms: int, *, knob: str, where: str) -> NotDue:
+    """Returns when the oldest file somewhere has been there for its time; `oldest_ms` is when it came, None without a file."""
+    if oldest_ms is None:
+        return NotDue(rule=knob, what=f"no file is {where}", knob=knob, until="there is one")
+    since = (now_ms - oldest_ms) / 1000
+    return NotDue(
+        rule=knob,
+        what=f"time that the oldest file has been {where}",
+        measured=since,
+        threshold=wait_seconds,
+        unit=Unit.SECONDS,
+        comparison="above",
+        knob=knob,
+        due_ms=after_interval(since, wait_seconds, now_ms) + 1,
+    )
 
 
-def _batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
+def is_trash(path: str) -> bool:
+    """Whether it lies in a trash directory."""
+    return f"/{TRASH}/" in path
+
+
+def trash_path(path: str, run_id: str, location: str) -> str:
+    """Where a file of a run goes: under the table's location, or under its own directory if it lies elsewhere, so that it never
+    leaves its disk or bucket."""
+    name = path.rpartition("/")[2]
+    below = inner_path(location, path) or name
+    if ".." in below.split("/"):
+        below = name  # dots could lead out of the trash again
+    return f"{path.removesuffix(below)}{TRASH}/{run_id}/{below}"
+
+
+def original_path(trash_path: str) -> str:
+    """Where a file in the trash came from: the path without the part that the trash added, for whoever has lost the list."""
+    home, _, rest = trash_path.partition(f"/{TRASH}/")
+    return f"{home}/{rest.partition('/')[2]}"
+
+
+def second_look(sides: Sides, *, needed: bool) -> QuarantineStep:
+    """What becomes of a file that was recorded, now that it has been looked at again."""
+    if sides.here is not None and sides.there not in (None, sides.here):
+        return QuarantineStep.REFUSE
+    if sides.here is not None:
+        return QuarantineStep.STAY if needed else QuarantineStep.TRASH
+    if sides.there is not None:
+        return QuarantineStep.BACK if needed else QuarantineStep.DONE
+    return QuarantineStep.LOST if needed else QuarantineStep.GONE
+
+
+def way_back(file: Quarantined, sides: Sides) -> QuarantineStep:
+    """How a file is restored. What is in its place is not overwritten; after a move that was interrupted it may be the file."""
+    if sides.here is None:
+        return QuarantineStep.GONE if sides.there is None else QuarantineStep.BACK
+    same = file.fate is Fate.RECORDED and sides.here == sides.there
+    return QuarantineStep.STAY if sides.there is None or same else QuarantineStep.REFUSE
+
+
+class FileChange(Frozen):
+    """What a dry run would do with one file."""
+
+    path: str
+    step: QuarantineStep
+    reason: str
+    size_bytes: int | None = None
+
+
+class QuarantineRecord(MaintenanceRecord):
+    """A second look, a purge or a restore."""
+
+    files: int = 0
+    """That were moved to the trash, purged, or put back; where `dry_run`, would be."""
+    size_bytes: int = 0
+    """Of these, where sizes are known."""
+    files_without_size: int = 0
+    """Of these, files whose size is not known."""
+    needed: int = 0
+    """That turned out to be needed: they stay, or were put back."""
+    missing: int = 0
+    """That were neither in their place nor in the trash."""
+    purged: int = 0
+    """That cannot be restored any more."""
+    failed: int = 0
+    failures: tuple[str, ...] = ()
+    """The first few reasons."""
+    more: bool = False
+    """Whether there is more to do than the limit allowed."""
+    runs: tuple[str, ...] = ()
+    """The runs that put these files into the quarantine; `neve restore` takes them."""
+    changes: tuple[FileChange, ...] = ()
+    """Every file that a dry run would do something with."""
+    elsewhere: dict[str, int] = {}
+    """Files that were recorded for another table with the same uuid, by its name; they are left for that table."""
+    note: str | None = None
+    """What a restore does not bring back."""

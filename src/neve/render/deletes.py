@@ -8,22 +8,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.record import RunOutcome
-from neve.core.units import counted, format_seconds
-from neve.core.upkeep import Upkeep, UpkeepRecord
+from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.render.bars import Tidy
-from neve.render.phrases import count, moment, printable
+from neve.render.not_due import not_due_section
+from neve.render.phrases import count, headed, moment, printable
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, format_seconds
 
 _DID = {Upkeep.CONVERT: "converted", Upkeep.REWRITE: "rewrote", Upkeep.PRUNE: "pruned"}
 
 
 def upkeep_text(record: UpkeepRecord) -> RenderableType:
     """The whole page."""
-    lines = [Text(printable(record.table), style="bold"), Text(upkeep_line(record), style=STYLES[record.outcome])]
+    lines = [Text(headed(record.table, record.branch), style="bold"), Text(upkeep_line(record), style=STYLES[record.outcome])]
     if record.outcome is not RunOutcome.DONE:
-        return Tidy(Stack(*lines))
+        return Tidy(Stack(*lines, *not_due_section(record.not_due)))
     return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT)))
 
 
@@ -51,6 +52,8 @@ def _facts(record: UpkeepRecord) -> RenderableType:
     grid.add_row("deletes", f"{count(record.deletes_before)} → {at_most}{count(record.deletes_after)}")
     left = record.equality_before - record.equality_removed
     grid.add_row("by equality", f"{count(record.equality_before)} → {count(left)}")
+    if record.left_alone:
+        grid.add_row("left alone", printable(record.left_alone))
     if record.dry_run:
         return grid
     if record.rows:

@@ -10,11 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.record import RunOutcome, RunRecord
-from neve.core.units import counted, format_bytes, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import band, count, printable
 from neve.render.run import run_line
+from neve.rewrite.record import RunOutcome, RunRecord
+from neve.table.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Compaction:
+class DemoCompaction:
     """One table's compaction with the queries around it."""
 
     record: RunRecord
@@ -43,7 +43,7 @@ class Compaction:
         return unfinished + [f"Results differ: {q.name} on {printable(q.table)}" for q in self.queries if not q.equal]
 
 
-def compactions_text(compactions: Sequence[Compaction]) -> RenderableType:
+def compactions_text(compactions: Sequence[DemoCompaction]) -> RenderableType:
     """Both lists."""
     parts: list[RenderableType] = [Text("\nCompacted", style="bold"), _tables([c.record for c in compactions])]
     if done := [c.record for c in compactions if c.record.outcome is RunOutcome.DONE]:

@@ -8,14 +8,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.expiry import ExpiryRecord
-from neve.core.record import RunOutcome
-from neve.core.retention import Keep
-from neve.core.units import counted, format_seconds
+from neve.maintenance.expiry import ExpiryRecord
+from neve.maintenance.retention import Keep
 from neve.render.bars import Tidy
-from neve.render.phrases import count, moment, printable
+from neve.render.not_due import not_due_section
+from neve.render.phrases import count, moment, printable, sized_files
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, format_seconds
 
 _KEPT = {
     Keep.HEAD: "heads of branches",
@@ -35,7 +36,7 @@ def expiry_text(record: ExpiryRecord) -> RenderableType:
     lines = [Text(printable(record.table), style="bold"), Text(expiry_line(record), style=STYLES[record.outcome])]
     if record.outcome is RunOutcome.FAILED:
         return Tidy(Stack(*lines))
-    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT)))
+    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT), *not_due_section(record.not_due)))
 
 
 def expiry_line(record: ExpiryRecord) -> str:
@@ -46,9 +47,17 @@ def expiry_line(record: ExpiryRecord) -> str:
         return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
     what = counted(len(record.expired), "snapshot") + _and_refs(record)
     if record.dry_run:
-        return f"Would expire {what}"
+        return f"Would expire {what}{_and_files(record, 'would no longer be needed')}"
     reason = f", but {printable(record.reason)}" if record.reason else ""
-    return f"Expired {what} in {format_seconds(record.seconds)}{reason}"
+    return f"Expired {what} in {format_seconds(record.seconds)}{reason}{_and_files(record, 'are no longer needed')}"
+
+
+def _and_files(record: ExpiryRecord, what: str) -> str:
+    return f"; {_files(record)} {what}" if record.files else ""
+
+
+def _files(record: ExpiryRecord) -> str:
+    return sized_files(sum(record.files.values()), record.size_bytes, record.files_without_size)
 
 
 def _and_refs(record: ExpiryRecord) -> str:
@@ -81,11 +90,9 @@ def _add_files(grid: Table, record: ExpiryRecord) -> None:
         return
     total = sum(record.files.values())
     if record.dry_run:
-        grid.add_row("files", f"{counted(total, 'file')} would go to the quarantine")
+        grid.add_row("files", f"{_files(record)} would go to the quarantine")
     else:
-        grid.add_row(
-            "files", f"{counted(total, 'file')} written down, {count(record.recorded)} of them new; none is deleted yet"
-        )
+        grid.add_row("files", f"{_files(record)} recorded, {count(record.recorded)} of them new; none deleted yet")
     for reason, number in sorted(record.files.items(), key=lambda item: -item[1]):
         grid.add_row("", f"{printable(reason)}: {count(number)}")
     for path in record.listed[:_FILES_SHOWN]:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 
-from neve.core.inspection import DeleteCounts, Inspection, RowGroups
-from neve.core.model import RefKind
-from neve.core.units import counted, format_bytes
+from neve.health.inspection import DeleteCounts, Finding, Inspection, RowGroups
+from neve.health.not_due import sentences
 from neve.render.phrases import ago, count, printable, share
+from neve.table.state import MAIN, RefKind
+from neve.table.units import averaged, counted, format_bytes
 
 ROW_GROUP_SOURCES = {
-    "records": "from our records",
-    "split-offsets": "from split offsets",
-    "footers": "from footers",
-    "mixed": "from records, footers and split offsets",
+    "records": "our records",
+    "split-offsets": "split offsets",
+    "footers": "footers",
+    "mixed": "several sources",
 }
 
 
@@ -103,8 +104,9 @@ def _row_groups(i: Inspection) -> Iterator[str]:
         return
     known = counted(groups.files_known, "file")
     of_all = known if groups.files_known == i.data_files or i.data_files is None else f"{known} of {count(i.data_files)}"
-    source = ROW_GROUP_SOURCES[groups.source]
-    yield f"{count(groups.row_groups)} in {of_all}, {format_bytes(groups.average_bytes)} on average ({source})"
+    *others, last = (ROW_GROUP_SOURCES[source] for source in groups.sources or (groups.source,))
+    told = f"from {', '.join(others)} and {last}" if others else f"from {last}"
+    yield f"{count(groups.row_groups)} in {of_all}, {format_bytes(groups.average_bytes)} on average ({told})"
     if groups.files_with_small_groups:
         yield f"small in {counted(groups.files_with_small_groups, 'file')}"
 
@@ -122,7 +124,7 @@ def _manifests(i: Inspection) -> Iterator[str]:
     if m is None:
         return
     deletes = f" and {count(m.delete_manifests)} of deletes" if m.delete_manifests else ""
-    yield f"{count(m.data_manifests)} of data{deletes}, {format_bytes(m.bytes)}, {m.average_files:,.3g} files each"
+    yield f"{count(m.data_manifests)} of data{deletes}, {format_bytes(m.bytes)}, {averaged(m.average_files, 'file')} each"
 
 
 def _snapshots(i: Inspection) -> Iterator[str]:
@@ -164,12 +166,38 @@ def depth(files: float) -> str:
 
 
 def clustering_advice(i: Inspection) -> str:
-    """What a clustering run would take up, and the command for it."""
-    if i.clustering is None or not i.clustering.run_files:
-        return "Nothing worth rewriting"
+    """The command for a clustering run and what it would rewrite, or why none is advised."""
+    if i.clustering is None:
+        return ""
+    if not i.clustering.advised:
+        return printable(f"Clustering is not advised. {sentences(i.clustering.not_due)}")
     files, size = counted(i.clustering.run_files, "file"), format_bytes(i.clustering.run_bytes)
-    command = f"neve cluster {quote(i.table)} --by {quote(i.clustering.layout)}"
+    command = f"`neve cluster {quote(i.table)} --by {quote(i.clustering.layout)}{_option(i.branch)}`"
     return f"A run would rewrite {files} ({size}): {printable(command)}"
+
+
+_BRANCHED = frozenset({"cluster", "compact", "deletes convert", "deletes prune"})
+"""Operations that work on any branch; the others concern the whole table."""
+_COMMANDS = {
+    "cluster": "`neve cluster TABLE`",
+    "compact": "`neve compact TABLE`",
+    "deletes convert": "`neve deletes convert TABLE`",
+    "deletes prune": "`neve deletes prune TABLE`",
+    "expire": "`neve expire TABLE`",
+    "manifests": "`neve manifests TABLE`",
+}
+"""Written out, so that a test can find and run each."""
+
+
+def fix_text(finding: Finding, table: str, branch: str = MAIN) -> str:
+    """What to do about a finding, with the command that does it on the branch that was looked at."""
+    does = f"{finding.fix} ({_COMMANDS[finding.operation]})" if finding.operation else finding.fix
+    option = _option(branch) if finding.operation in _BRANCHED else ""
+    return does.replace(" TABLE`", f" {quote(table)}{option}`")
+
+
+def _option(branch: str) -> str:
+    return "" if branch == MAIN else f" --branch {quote(branch)}"
 
 
 def _workload(i: Inspection) -> Iterator[str]:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from neve.core.inspection import Inspection
-from neve.core.units import counted, format_bytes
+from neve.health.inspection import Inspection
 from neve.render import plots
-from neve.render.facts import clustering_advice, depth, facts, freshness, headline
-from neve.render.phrases import ago, band, count, moment, printable, share
+from neve.render.facts import clustering_advice, depth, facts, fix_text, freshness, headline
+from neve.render.phrases import ago, band, count, headed, moment, printable, share
 from neve.render.sizes import drawn_buckets
+from neve.table.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -67,7 +67,9 @@ def _template() -> Template:
         "count": count,
         "counted": counted,
         "depth": depth,
+        "fix": fix_text,
         "moment": moment,
+        "headed": headed,
         "printable": printable,
         "share": share,
     }

@@ -10,16 +10,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.auto_tags import TagsRecord
-from neve.core.maintenance import MaintenanceRecord
-from neve.core.manifest_plan import ManifestsRecord, Reads
-from neve.core.record import RunOutcome
-from neve.core.table_statistics import StatisticsRecord
-from neve.core.units import counted, format_seconds
+from neve.maintenance.manifests import ManifestReads, ManifestsRecord
+from neve.maintenance.record import MaintenanceRecord
+from neve.maintenance.statistics import StatisticsRecord
+from neve.maintenance.tags import TagsRecord
 from neve.render.bars import Tidy
+from neve.render.not_due import not_due_section
 from neve.render.phrases import count, moment, printable, share
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, format_seconds
 
 
 def keeping_text(record: MaintenanceRecord) -> RenderableType:
@@ -30,9 +31,8 @@ def keeping_text(record: MaintenanceRecord) -> RenderableType:
     facts.add_column(ratio=1, overflow="fold")
     for name, value in _facts(record):
         facts.add_row(name, printable(value))
-    if not facts.row_count:
-        return Tidy(Stack(*lines))
-    return Tidy(Stack(*lines, Text(), Padding(facts, INDENT)))
+    shown: list[RenderableType] = [Text(), Padding(facts, INDENT)] if facts.row_count else []
+    return Tidy(Stack(*lines, *shown, *not_due_section(record.not_due)))
 
 
 def keeping_line(record: MaintenanceRecord) -> str:
@@ -66,10 +66,12 @@ def _did(record: MaintenanceRecord) -> str:
 def _facts(record: MaintenanceRecord) -> Iterator[tuple[str, str]]:
     if isinstance(record, TagsRecord):
         yield from _tags(record)
+    if isinstance(record, ManifestsRecord):
+        yield from _manifests(record) if record.outcome is RunOutcome.DONE else ()
+        if record.set_aside:
+            yield "set aside", f"{counted(record.set_aside, 'file')} in the quarantine, written for this and not used"
     if record.outcome is not RunOutcome.DONE:
         return
-    if isinstance(record, ManifestsRecord):
-        yield from _manifests(record)
     if isinstance(record, StatisticsRecord):
         yield from _statistics(record)
     if not record.dry_run:
@@ -92,7 +94,7 @@ def _manifests(record: ManifestsRecord) -> Iterator[tuple[str, str]]:
     yield "planning", f"{_seconds(before)} → {_seconds(after)} of one core, predicted"
 
 
-def _seconds(reads: Reads) -> str:
+def _seconds(reads: ManifestReads) -> str:
     return format_seconds(reads.seconds)
 
 

@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.inspection import Inspection
-from neve.core.units import counted, format_bytes
+from neve.health.inspection import Inspection
 from neve.render.bars import Bar, Tidy
 from neve.render.phrases import band, count, printable
+from neve.table.units import counted, format_bytes
 
 
 class SettingRow(Protocol):

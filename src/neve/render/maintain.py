@@ -8,13 +8,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.maintain import BAD, RAN, MaintainRecord, StepOutcome, StepRecord
-from neve.core.record import RunOutcome
-from neve.core.units import counted, format_seconds
+from neve.maintenance.steps import BAD, RAN, MaintainRecord, StepOutcome, StepRecord
 from neve.render.bars import Tidy
 from neve.render.phrases import moment, printable
 from neve.render.run import SHORT_ID, STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, format_seconds
 
 _STYLES = {
     StepOutcome.DONE: "green",
@@ -37,16 +37,23 @@ def maintain_text(record: MaintainRecord) -> RenderableType:
 def maintain_line(record: MaintainRecord) -> str:
     """What it came to, in one line."""
     due = sum(step.outcome is StepOutcome.DUE for step in record.steps)
-    if record.dry_run:
-        return f"{counted(due, 'step')} due" if due else "Nothing to do: no step is due"
+    if record.dry_run and due:
+        return f"{counted(due, 'step')} due"
     bad = sum(step.outcome in BAD for step in record.steps)
     took = f"in {format_seconds(record.seconds)}"
     if record.outcome is RunOutcome.NOTHING_TO_DO:
-        return "Nothing to do: no step is due, or found anything"
+        found = "" if record.dry_run else ", or found anything"
+        return f"Nothing to do: no step is due{found}{_next(record)}"
     if record.outcome is RunOutcome.FAILED:
         return f"Failed {took}: nothing was done, {counted(bad, 'step')} could not be"
     rest = f"; {counted(bad, 'step')} not or not wholly" if bad else ""
     return f"Did {counted(len(record.done), 'step')} {took}{rest}{_health(record)}"
+
+
+def _next(record: MaintainRecord) -> str:
+    """The first step that is due by time alone."""
+    first = next((rule for rule in record.not_due if rule.due_ms is not None and rule.more is None), None)
+    return f"; next is {first.rule}, {first.when_text}" if first is not None else ""
 
 
 def _health(record: MaintainRecord) -> str:

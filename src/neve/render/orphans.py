@@ -8,19 +8,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.orphans import OrphanRecord, Verdict
-from neve.core.record import RunOutcome
-from neve.core.units import counted, exact_seconds, format_bytes, format_seconds
+from neve.maintenance.orphans import OrphanRecord, Verdict
 from neve.render.bars import Tidy
+from neve.render.not_due import not_due_section
 from neve.render.phrases import count, moment, printable
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, exact_seconds, format_bytes, format_seconds
 
 FILES_SHOWN = 20
 _NUMBERS = (
     ("in use", Verdict.IN_USE),
     ("orphans", Verdict.ORPHAN),
+    ("metadata of dropped tables", Verdict.DROPPED),
     ("held", Verdict.HELD),
+    ("of other tables", Verdict.SHARED),
     ("too young", Verdict.FRESH),
     ("of unfinished runs", Verdict.RUNNING),
     ("never taken", Verdict.PROTECTED),
@@ -32,7 +35,7 @@ def orphans_text(record: OrphanRecord) -> RenderableType:
     lines = [Text(printable(record.table), style="bold"), Text(orphans_line(record), style=STYLES[record.outcome])]
     lines += [Text(printable(warning), style="yellow", overflow="fold") for warning in record.warnings]
     files = [Text(), *_files(record)] if record.files else []
-    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT), *files))
+    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT), *files, *not_due_section(record.not_due)))
 
 
 def orphans_line(record: OrphanRecord) -> str:
@@ -53,7 +56,7 @@ def _facts(record: OrphanRecord) -> RenderableType:
     grid.add_row("older than", exact_seconds(record.older_than_seconds))
     grid.add_row("listed", counted(record.listed, "file"))
     for words, verdict in _NUMBERS:
-        if number := record.verdicts.get(verdict, 0):
+        if number := record.orphans if verdict is Verdict.ORPHAN else record.verdicts.get(verdict, 0):
             size = f" ({format_bytes(record.orphan_bytes)})" if verdict is Verdict.ORPHAN else ""
             grid.add_row(words, f"{count(number)}{size}")
     if not record.dry_run:

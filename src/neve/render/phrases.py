@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from neve.core.inspection import SizeBucket
-from neve.core.units import format_bytes, format_seconds
+from neve.health.inspection import SizeBucket
+from neve.render.commands import completed
+from neve.table.calendar import iso_moment
+from neve.table.state import MAIN
+from neve.table.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def ago(then_ms: int, now_ms: int) -> str:
 
 def moment(ms: int) -> str:
     """`2025-01-17 12:30:05 UTC`."""
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{iso_moment(ms // 1000).replace('T', ' ')} UTC"
 
 
 def size_range(bucket: SizeBucket) -> str:
@@ -67,6 +69,27 @@ def size_range(bucket: SizeBucket) -> str:
     return f"{format_bytes(bucket.low_bytes)} \N{EN DASH} {format_bytes(bucket.high_bytes)}"
 
 
+def size_of_files(files: int, size_bytes: int, without_size: int) -> str:
+    """`3 MB`; `≥ 3 MB` where the size of some files is not known, `unknown` where that of none is."""
+    if files and without_size == files:
+        return "unknown"
+    return f"{'≥ ' if without_size else ''}{format_bytes(size_bytes)}"
+
+
+def sized_files(files: int, size_bytes: int, without_size: int) -> str:
+    """`22 files (3 MB)`."""
+    size = size_of_files(files, size_bytes, without_size)
+    return f"{counted(files, 'file')} ({'size unknown' if size == 'unknown' else size})"
+
+
+def headed(table: str, branch: str) -> str:
+    """The name that heads a report: the table, and its branch if that is another than main."""
+    return printable(table if branch == MAIN else f"{table}, branch {branch}")
+
+
 def printable(text: str) -> str:
-    """Text from a table's metadata, made harmless: control and direction characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """Text from a table's metadata, made harmless: control and direction characters are shown, not obeyed.
+
+    Commands in it are completed, so that they can be copied.
+    """
+    return completed("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))

@@ -15,14 +15,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.groups import KERNELS
-from neve.core.plan import Plan, Skipped
-from neve.core.plan_words import Group, Price
-from neve.core.units import counted, format_bytes, format_seconds
+from neve.health.not_due import sentences
 from neve.render.bars import Tidy
-from neve.render.phrases import count, printable
+from neve.render.clustering import clustering_table, clustering_title
+from neve.render.not_due import not_due_section
+from neve.render.options import not_applied_table
+from neve.render.phrases import count, headed, printable
 from neve.render.queries import queries_table
 from neve.render.text import INDENT
+from neve.rewrite.group import Group, Price, RunKind
+from neve.rewrite.groups import KERNELS
+from neve.rewrite.plan import Plan, Skipped
+from neve.table.units import counted, format_bytes, format_seconds
 
 UNLIMITED = 10_000
 REASONS_SHOWN = 6
@@ -37,9 +41,11 @@ def plan_text(plan: Plan, *, groups: int = 10) -> RenderableType:
 def plan_line(plan: Plan) -> str:
     """What would be done, in one line; or why nothing."""
     if not len(plan.groups):
-        return f"Nothing to do: {printable(plan.empty_reason or 'no partition has anything worth doing')}"
+        return f"Nothing to do: {printable(plan.empty_reason or 'no partition has files to rewrite now')}"
     inputs = f"{counted(plan.input_files, 'file')} ({format_bytes(plan.price.read_bytes)})"
-    return f"{inputs} → {counted(plan.output_files, 'file')} in {counted(len(plan.groups), 'group')} by {_kernel_names(plan)}"
+    what = "Cluster " if plan.kind is RunKind.CLUSTER else ""
+    outputs = f"{counted(plan.output_files, 'file')} in {counted(len(plan.groups), 'group')} by {_kernel_names(plan)}"
+    return f"{what}{inputs} → {outputs}"
 
 
 def price_line(price: Price) -> str:
@@ -56,7 +62,7 @@ def money(value: float) -> str:
 
 
 def _sections(plan: Plan, groups: int) -> Iterator[RenderableType]:
-    yield Text(printable(str(plan.table)), style="bold")
+    yield Text(headed(str(plan.table), plan.branch), style="bold")
     yield Text(plan_line(plan))
     if len(plan.groups):
         yield Text(price_line(plan.price), style="dim")
@@ -65,12 +71,20 @@ def _sections(plan: Plan, groups: int) -> Iterator[RenderableType]:
         yield Text(aim, style="dim")
     if len(plan.groups) and groups > 0:
         yield _titled(_groups_title(len(plan.groups), groups), GroupTable(plan.groups[:groups]))
+    if plan.clustering is not None and len(plan.groups):
+        yield _titled(clustering_title(plan.clustering), clustering_table(plan.clustering))
+        if plan.clustering.not_due:
+            advice = printable(f"Not advised. {sentences(plan.clustering.not_due)}")
+            yield Padding(Text(advice, style="yellow"), INDENT)
     if plan.queries:
         yield _titled("Queries", queries_table(plan.queries))
     if len(plan.groups):
         yield _titled("Kernels", _counted_reasons(_kernel_reasons(plan)))
+    if plan.not_applied:
+        yield _titled("Options not applied", not_applied_table(plan.not_applied))
     if len(plan.groups) or len({skipped.reason for skipped in plan.skipped}) > 1:
         yield from _left_alone(plan.skipped)
+    yield from not_due_section(plan.not_due)
 
 
 def _left_alone(skipped: Sequence[Skipped]) -> Iterator[RenderableType]:

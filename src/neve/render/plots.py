@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from neve.core.inspection import Inspection, SizeBucket
-from neve.core.units import counted, format_bytes
+from neve.health.inspection import Inspection, SizeBucket
 from neve.render.phrases import band, printable, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
+from neve.table.units import counted, format_bytes
 
 HEIGHT, TOP, BOTTOM = 220, 44, 30
 WIDTH_PERCENT = 96  # the rest is room for the last label

@@ -10,13 +10,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.prevention import Change, PreventionRecord
-from neve.core.record import RunOutcome
-from neve.core.units import counted
+from neve.maintenance.prevention import PreventionRecord, PropertyChange
 from neve.render.bars import Tidy
+from neve.render.not_due import not_due_section
 from neve.render.phrases import printable
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted
 
 _UNSET = "not set"
 
@@ -31,7 +32,7 @@ def prevention_text(record: PreventionRecord) -> RenderableType:
     for title, lines in (("Left", left), ("The writer", record.proposal.advice), ("Warning", record.proposal.warnings)):
         if lines:
             parts += [Text(), Text(title, style="bold"), *(Padding(Text(printable(line)), INDENT) for line in lines)]
-    return Tidy(Stack(*parts))
+    return Tidy(Stack(*parts, *not_due_section(record.not_due)))
 
 
 def prevention_line(record: PreventionRecord) -> str:
@@ -44,7 +45,7 @@ def prevention_line(record: PreventionRecord) -> str:
     return f"Took back {counted(len(record.undone), 'property', 'properties')}"
 
 
-def _changes(changes: Sequence[Change]) -> RenderableType:
+def _changes(changes: Sequence[PropertyChange]) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)

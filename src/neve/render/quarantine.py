@@ -10,14 +10,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.maintenance import Operation
-from neve.core.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
-from neve.core.record import RunOutcome
-from neve.core.units import counted, format_bytes, format_seconds
+from neve.maintenance.quarantine import Quarantined, QuarantinedRun, QuarantineRecord
+from neve.maintenance.record import Operation
 from neve.render.bars import Tidy
-from neve.render.phrases import count, moment, printable
+from neve.render.not_due import not_due_section
+from neve.render.phrases import count, moment, printable, size_of_files, sized_files
 from neve.render.run import SHORT_ID, STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, format_seconds
 
 SHOWN = 20
 """Files that the text of a dry run lists; JSON has them all."""
@@ -39,7 +40,7 @@ def quarantine_text(rows: Sequence[QuarantinedRun]) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
     for row in rows:
-        numbers = (count(row.files), format_bytes(row.size_bytes))
+        numbers = (count(row.files), size_of_files(row.files, row.size_bytes, row.files_without_size))
         table.add_row(row.run_id[:SHORT_ID], moment(row.recorded_ms)[:16], row.fate, *numbers, Text(printable(row.reason)))
     return Tidy(table)
 
@@ -52,8 +53,12 @@ def quarantined_lines(files: Iterable[Quarantined]) -> Iterable[str]:
 def record_text(record: QuarantineRecord) -> RenderableType:
     """The whole page."""
     lines = [Text(printable(record.table), style="bold"), Text(record_line(record), style=STYLES[record.outcome])]
+    lines += [
+        Text(f"{counted(files, 'file')} recorded for {printable(other)}, which has the same uuid: left for that table")
+        for other, files in record.elsewhere.items()
+    ]
     if record.outcome is RunOutcome.NOTHING_TO_DO:
-        return Tidy(Stack(*lines))
+        return Tidy(Stack(*lines, *not_due_section(record.not_due)))
     lines += [Text(), Padding(_facts(record), INDENT)]  # type: ignore[list-item]
     return Tidy(Stack(*lines, *_changes(record)))
 
@@ -65,7 +70,7 @@ def record_line(record: QuarantineRecord) -> str:
     if record.outcome is RunOutcome.FAILED:
         return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
     did, would, where = _DID[record.operation]
-    what = f"{counted(record.files, 'file')} ({format_bytes(record.size_bytes)}) {where}"
+    what = f"{sized_files(record.files, record.size_bytes, record.files_without_size)} {where}"
     return f"{would} {what}" if record.dry_run else f"{did} {what} in {format_seconds(record.seconds)}"
 
 
@@ -82,6 +87,8 @@ def _facts(record: QuarantineRecord) -> RenderableType:
     for name, (number, words) in told.items():
         if number:
             grid.add_row(name, f"{count(number)}, {words}")
+    if record.note:
+        grid.add_row("note", printable(record.note))
     for failure in record.failures:
         grid.add_row("", Text(printable(failure), style="red"))
     if record.more:

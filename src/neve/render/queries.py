@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.queries import QueryGain, QueryReads
-from neve.core.units import format_bytes, format_seconds
+from neve.health.queries import QueryGain, QueryReads
 from neve.render.phrases import count, printable
+from neve.table.units import format_bytes, format_seconds
 
 
 def queries_table(gains: Sequence[QueryGain]) -> RenderableType:

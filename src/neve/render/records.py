@@ -9,44 +9,46 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from neve.core.auto_tags import TagsRecord
-from neve.core.expiry import ExpiryRecord
-from neve.core.maintain import MaintainRecord
-from neve.core.maintenance import Operation
-from neve.core.manifest_plan import ManifestsRecord
-from neve.core.orphans import OrphanRecord
-from neve.core.prevention import PreventionRecord
-from neve.core.quarantine import QuarantineRecord
-from neve.core.record import RunRecord
-from neve.core.table_statistics import StatisticsRecord
-from neve.core.ttl import TtlRecord
-from neve.core.upkeep import UpkeepRecord
+from neve.maintenance.delete_files import UpkeepRecord
+from neve.maintenance.expiry import ExpiryRecord
+from neve.maintenance.manifests import ManifestsRecord
+from neve.maintenance.orphans import OrphanRecord
+from neve.maintenance.prevention import PreventionRecord
+from neve.maintenance.quarantine import QuarantineRecord
+from neve.maintenance.record import Operation
+from neve.maintenance.statistics import StatisticsRecord
+from neve.maintenance.steps import MaintainRecord
+from neve.maintenance.tags import TagsRecord
+from neve.maintenance.ttl import TtlRecord
 from neve.render import deletes, expiry, keeping, maintain, orphans, prevention, quarantine, run, ttl
+from neve.rewrite.group import RunKind
+from neve.rewrite.record import RunRecord
 
 
-class Words(NamedTuple):
+class RecordText(NamedTuple):
     """How a record is told."""
 
     text: Callable[[Any], RenderableType]
     line: Callable[[Any], str]
 
 
-WORDS: Mapping[type[BaseModel], Words] = {
-    RunRecord: Words(run.record_text, run.run_line),
-    UpkeepRecord: Words(deletes.upkeep_text, deletes.upkeep_line),
-    ExpiryRecord: Words(expiry.expiry_text, expiry.expiry_line),
-    OrphanRecord: Words(orphans.orphans_text, orphans.orphans_line),
-    QuarantineRecord: Words(quarantine.record_text, quarantine.record_line),
-    ManifestsRecord: Words(keeping.keeping_text, keeping.keeping_line),
-    StatisticsRecord: Words(keeping.keeping_text, keeping.keeping_line),
-    TagsRecord: Words(keeping.keeping_text, keeping.keeping_line),
-    TtlRecord: Words(ttl.ttl_text, ttl.ttl_line),
-    PreventionRecord: Words(prevention.prevention_text, prevention.prevention_line),
-    MaintainRecord: Words(maintain.maintain_text, maintain.maintain_line),
+WORDS: Mapping[type[BaseModel], RecordText] = {
+    RunRecord: RecordText(run.record_text, run.run_line),
+    UpkeepRecord: RecordText(deletes.upkeep_text, deletes.upkeep_line),
+    ExpiryRecord: RecordText(expiry.expiry_text, expiry.expiry_line),
+    OrphanRecord: RecordText(orphans.orphans_text, orphans.orphans_line),
+    QuarantineRecord: RecordText(quarantine.record_text, quarantine.record_line),
+    ManifestsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
+    StatisticsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
+    TagsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
+    TtlRecord: RecordText(ttl.ttl_text, ttl.ttl_line),
+    PreventionRecord: RecordText(prevention.prevention_text, prevention.prevention_line),
+    MaintainRecord: RecordText(maintain.maintain_text, maintain.maintain_line),
 }
 
 KINDS: Mapping[str, type[BaseModel]] = {
-    "compact": RunRecord,
+    RunKind.COMPACT.value: RunRecord,
+    RunKind.CLUSTER.value: RunRecord,
     "deletes": UpkeepRecord,
     "quarantine": QuarantineRecord,
     Operation.EXPIRE.value: ExpiryRecord,

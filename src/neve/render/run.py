@@ -14,14 +14,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.content import ProbeResult
-from neve.core.record import GroupRecord, GroupState, RunOutcome, RunRecord
-from neve.core.statistics import Condition
-from neve.core.units import counted, format_bytes, format_seconds
+from neve.health.condition import Condition
 from neve.render.bars import Tidy
-from neve.render.phrases import band, count, moment, printable
+from neve.render.clustering import clustering_table, clustering_title
+from neve.render.not_due import not_due_section
+from neve.render.options import not_applied_table
+from neve.render.phrases import band, count, headed, moment, printable, sized_files
 from neve.render.queries import queries_table
 from neve.render.text import INDENT
+from neve.rewrite.content import ProbeResult
+from neve.rewrite.group import RunKind
+from neve.rewrite.record import GroupRecord, GroupState, RunOutcome, RunRecord, SnapshotExpiry
+from neve.table.units import counted, format_bytes, format_seconds
 
 GROUPS_SHOWN = 10
 SHORT_ID = 8
@@ -33,6 +37,9 @@ STYLES = {
 }
 
 
+_DID = {RunKind.COMPACT: "compacted", RunKind.CLUSTER: "clustered"}
+
+
 def record_text(record: RunRecord) -> RenderableType:
     """A run, with the table before and after it if that is known."""
     return Tidy(Stack(*_sections(record)))
@@ -41,8 +48,8 @@ def record_text(record: RunRecord) -> RenderableType:
 def run_line(record: RunRecord) -> str:
     """How the run ended, in one line."""
     if record.outcome is RunOutcome.NOTHING_TO_DO:
-        return f"Nothing to do: {printable(record.empty_reason or 'no partition has anything worth doing')}"
-    did = f"compacted {counted(record.files_compacted, 'file')} into {count(record.files_written)}"
+        return f"Nothing to do: {printable(record.empty_reason or 'no partition has files to rewrite now')}"
+    did = f"{_DID[record.kind]} {counted(record.files_compacted, 'file')} into {count(record.files_written)}"
     took = f"in {format_seconds(record.seconds)}"
     lost = len(uncommitted(record))
     if record.outcome is RunOutcome.FAILED:
@@ -52,7 +59,7 @@ def run_line(record: RunRecord) -> str:
             f"Partly done: {did} {took}; {counted(lost, 'group')} of {count(len(record.groups))} not committed{_proof(record)}"
         )
     if not record.files_compacted:
-        return "Nothing left to do: others compacted the same files meanwhile"
+        return "Nothing left to do: others rewrote the same files meanwhile"
     return f"{did.capitalize()} {took}{_proof(record)}"
 
 
@@ -69,22 +76,35 @@ def _proof(record: RunRecord) -> str:
 
 
 def _sections(record: RunRecord) -> Iterator[RenderableType]:
-    yield Text(printable(record.table), style="bold")
+    yield Text(headed(record.table, record.branch), style="bold")
     yield Text(run_line(record), style=STYLES[record.outcome])
     if record.incident is not None:
         yield Text(printable(record.incident), style="bold red")
-    if record.before is not None and record.after is not None and record.outcome is not RunOutcome.NOTHING_TO_DO:
-        yield _titled("Before and after", _conditions(record.before, record.after))
+    if record.outcome is not RunOutcome.NOTHING_TO_DO:
+        yield from _before_and_after(record)
+    if record.expiry is not None:
+        yield _titled("Expired snapshots", _expiry(record.expiry))
     if record.queries:
         yield _titled("Queries", queries_table(record.queries))
     if record.probe is not None:
         yield _titled("Probe query", _probe(record.probe))
     if record.kernels:
         yield _titled("Kernels", _kernels(record))
+    if record.not_applied:
+        yield _titled("Options not applied", not_applied_table(record.not_applied))
     if lost := uncommitted(record):
         yield _titled(_lost_title(lost), _lost(lost))
     if record.outcome is not RunOutcome.NOTHING_TO_DO:
         yield _titled("Run", _facts(record))
+    yield from not_due_section(record.not_due)
+
+
+def _before_and_after(record: RunRecord) -> Iterator[RenderableType]:
+    if record.before is not None and record.after is not None:
+        yield _titled("Before and after", _conditions(record.before, record.after))
+        if record.before.clustering is not None:
+            before, after = record.before.clustering, record.after.clustering
+            yield _titled(clustering_title(before), clustering_table(before, after))
 
 
 def _titled(title: str, body: RenderableType) -> RenderableType:
@@ -120,6 +140,17 @@ def _kernels(record: RunRecord) -> RenderableType:
             told.append(f"\n{printable(refusal)}" + (f" ({count(times)} times)" if times > 1 else ""), style="dim")
         grid.add_row(Text(str(kernel)), told)
     return grid
+
+
+def _expiry(expiry: SnapshotExpiry) -> RenderableType:
+    if expiry.outcome is RunOutcome.FAILED or expiry.run_id is None:
+        style = "yellow" if expiry.outcome is RunOutcome.FAILED else ""
+        return Text(f"none: {printable(expiry.reason or '')}", style=style)
+    files = sized_files(expiry.files, expiry.size_bytes, expiry.files_without_size)
+    needless = f"; {files} are no longer needed" if expiry.files else ""
+    reason = f", but {printable(expiry.reason)}" if expiry.reason else ""
+    style = "yellow" if expiry.outcome is RunOutcome.PARTLY_DONE else ""
+    return Text(f"{count(expiry.snapshots)}{reason}{needless} (run {expiry.run_id[:SHORT_ID]})", style=style)
 
 
 def _probe(probe: ProbeResult) -> RenderableType:
@@ -163,6 +194,8 @@ def _facts(record: RunRecord) -> RenderableType:
     grid.add_column(ratio=1, overflow="fold")
     grid.add_row("id", record.run_id)
     grid.add_row("started", moment(record.started_ms))
+    if record.resumed_ms is not None:
+        grid.add_row("resumed", moment(record.resumed_ms))
     grid.add_row("read", f"{format_bytes(record.bytes_read)}, wrote {format_bytes(record.bytes_written)}")
     grid.add_row("snapshot", _snapshots(record))
     return grid

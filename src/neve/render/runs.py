@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.units import counted, format_seconds
 from neve.render.bars import Tidy
 from neve.render.phrases import count, moment, printable
 from neve.render.run import SHORT_ID
+from neve.rewrite.group import RunKind
+from neve.table.units import counted, format_seconds
 
-UNDER_WAY = "not ended"
-STYLES = {"done": "green", "partly-done": "yellow", "failed": "red", UNDER_WAY: "yellow"}
+UNDER_WAY, INTERRUPTED = "running", "interrupted"
+_FIXED = {"run": "run", "started": "started (UTC)", "what": "what", "took": "took"}
+"""Columns that are never folded, with their headers."""
+_GAP, _FOLDED = 2, 13
+STYLES = {"done": "green", "partly-done": "yellow", "failed": "red", INTERRUPTED: "yellow"}
 
 
 class RunRow(Protocol):
@@ -44,12 +49,12 @@ class RunRow(Protocol):
 
     @property
     def finished_ms(self) -> int | None:
-        """When it ended; None while it is under way, and for one that was killed."""
+        """When it ended; None while it runs, and for one that was interrupted."""
         ...
 
     @property
     def outcome(self) -> str | None:
-        """How it ended."""
+        """How it ended; `interrupted` if it has not and no process works on it, None while it runs."""
         ...
 
     @property
@@ -62,17 +67,36 @@ def runs_text(rows: Sequence[RunRow]) -> RenderableType:
     """One line per run."""
     if not rows:
         return Text("No runs yet.")
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("run", "started (UTC)", "what"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("table", overflow="fold", min_width=15)
-    table.add_column("result", overflow="fold", min_width=13)
-    table.add_column("took", justify="right", no_wrap=True)
-    for row in rows:
-        cells = (row.run_id[:SHORT_ID], _minute(row.started_ms), row.kind, Text(printable(row.table_name)))
-        took = "" if row.finished_ms is None else format_seconds((row.finished_ms - row.started_ms) / 1000)
-        table.add_row(*cells, _result(row), took)
-    return Tidy(table)
+    return Tidy(RunTable(tuple(rows)))
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Runs in lines. A narrow terminal folds names and results, and does without the moment before it cuts a duration."""
+
+    rows: tuple[RunRow, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = [self._cells(row) for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(_FIXED.values(), *(fixed for fixed, _ in cells), strict=True)]
+        room = options.max_width - sum(widths) - _GAP * (len(widths) + 1)
+        is_narrow = room < 2 * _FOLDED
+        room += widths[1] + _GAP if is_narrow else 0
+        least = max(1, min(_FOLDED, room // 2))
+        fixed = [name for name in _FIXED if not (is_narrow and name == "started")]
+        table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="dim", pad_edge=False)
+        for name in fixed[:-1]:
+            table.add_column(_FIXED[name], no_wrap=True)
+        table.add_column("table", overflow="fold", min_width=least)
+        table.add_column("result", overflow="fold", min_width=least)
+        table.add_column(_FIXED["took"], justify="right", no_wrap=True, min_width=widths[-1])
+        for row, (told, result) in zip(self.rows, cells, strict=True):
+            *first, took = (text for name, text in zip(_FIXED, told, strict=True) if name in fixed)
+            table.add_row(*first, Text(printable(row.table_name)), result, took)
+        yield table
+
+    def _cells(self, row: RunRow) -> tuple[tuple[str, ...], Text]:
+        return (row.run_id[:SHORT_ID], _minute(row.started_ms), row.kind, _took(row)), _result(row)
 
 
 def _minute(ms: int) -> str:
@@ -81,15 +105,26 @@ def _minute(ms: int) -> str:
 
 
 def run_row_text(row: RunRow) -> RenderableType:
-    """A run without a record: it goes on, or it was killed."""
+    """A run without a whole record: it runs, was interrupted, or could not be recorded."""
     lines = Text(printable(row.table_name), style="bold")
-    lines.append(f"\nBegan {moment(row.started_ms)} and has not ended\nRun {row.run_id}", style="not bold")
+    ended = {None: "is running", INTERRUPTED: "was interrupted"}.get(row.outcome, f"ended as {row.outcome}")
+    reason = f": {printable(row.record['reason'])}" if row.record.get("reason") else ""
+    lines.append(f"\nStarted {moment(row.started_ms)} and {ended}{reason}\nRun {row.run_id}", style="not bold")
+    if row.outcome == INTERRUPTED and row.kind in tuple(RunKind):
+        lines.append(f"\n{printable(f'Finish it with: `neve resume {row.run_id[:SHORT_ID]}`')}", style="not bold")
     return Tidy(lines)
+
+
+def _took(row: RunRow) -> str:
+    """How long the run worked; empty where nobody knows."""
+    if row.finished_ms is None or row.record.get("interrupted"):
+        return ""
+    return format_seconds((row.finished_ms - (row.record.get("resumed_ms") or row.started_ms)) / 1000)
 
 
 def _result(row: RunRow) -> Text:
     """Numbers where it is done, and in any other case how it ended."""
-    outcome = row.outcome or UNDER_WAY
+    outcome = INTERRUPTED if row.record.get("interrupted") else row.outcome or UNDER_WAY
     numbers = _numbers(row.kind, row.record) if row.finished_ms is not None and outcome != "nothing-to-do" else ""
     told = [] if outcome == "done" and numbers else [outcome.replace("-", " ")]
     return Text(", ".join([*told, numbers] if numbers else told), style=STYLES.get(outcome, ""))
@@ -103,7 +138,7 @@ def _numbers(kind: str, record: Mapping[str, Any]) -> str:
 
 
 def _arrow(before: int, after: int, what: str) -> str:
-    return f"{count(before)} → {count(after)} {what}"
+    return f"{count(before)} → {counted(after, what)}"
 
 
 def _ttl(record: Mapping[str, Any]) -> str:
@@ -112,10 +147,10 @@ def _ttl(record: Mapping[str, Any]) -> str:
 
 
 _NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "compact": lambda r: _arrow(r["files_compacted"], r["files_written"], "files"),
-    "deletes": lambda r: _arrow(r["deletes_before"], r["deletes_before"] + r["data_files"] - r["deletes_removed"], "deletes"),
-    "expire": lambda r: _arrow(r["snapshots_before"], r["snapshots_before"] - len(r["expired"]), "snapshots"),
-    "manifests": lambda r: _arrow(r["manifests_replaced"], r["manifests_written"], "manifests"),
+    **dict.fromkeys(RunKind, lambda r: _arrow(r["files_compacted"], r["files_written"], "file")),
+    "deletes": lambda r: _arrow(r["deletes_before"], r["deletes_before"] + r["data_files"] - r["deletes_removed"], "delete"),
+    "expire": lambda r: _arrow(r["snapshots_before"], r["snapshots_before"] - len(r["expired"]), "snapshot"),
+    "manifests": lambda r: _arrow(r["manifests_replaced"], r["manifests_written"], "manifest"),
     "orphans": lambda r: counted(r["taken"], "orphan"),
     "quarantine": lambda r: f"{r['operation']} {counted(r['files'], 'file')}",
     "stats": lambda r: counted(len(r["columns"]), "column"),

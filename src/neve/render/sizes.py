@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neve.core.inspection import Inspection, SizeBucket
+from neve.health.inspection import Inspection, SizeBucket
 
 
 def drawn_buckets(inspection: Inspection) -> tuple[SizeBucket, ...]:

@@ -13,13 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.inspection import Finding, Inspection, PartitionHealth, SizeBucket
-from neve.core.skipping import Clustering
-from neve.core.units import counted, format_bytes
+from neve.health.inspection import Finding, Inspection, PartitionHealth, SizeBucket
+from neve.health.skipping import Clustering
 from neve.render.bars import Bar, Tidy
-from neve.render.facts import clustering_advice, depth, facts, freshness, headline
-from neve.render.phrases import band, count, printable, share, size_range
+from neve.render.facts import clustering_advice, depth, facts, fix_text, freshness, headline
+from neve.render.phrases import band, count, headed, printable, share, size_range
 from neve.render.sizes import drawn_buckets, holds, is_small
+from neve.table.units import counted, format_bytes
 
 INDENT = (0, 0, 0, 2)
 ROOMY_WIDTH = 96
@@ -33,12 +33,12 @@ def inspection_text(inspection: Inspection, *, partitions: int = 10) -> Renderab
 def _sections(inspection: Inspection, partitions: int) -> Iterator[RenderableType]:
     yield _header(inspection)
     yield _score(inspection)
-    yield _findings(inspection.health.findings)
+    yield _findings(inspection)
     yield _titled("Numbers", _facts(inspection))
     if buckets := drawn_buckets(inspection):
         yield _titled("File sizes", _histogram(inspection, buckets))
     if inspection.clustering is not None:
-        advice = Text(f"→ {clustering_advice(inspection)}", style="cyan")
+        advice = Text(f"→ {clustering_advice(inspection)}", style="cyan" if inspection.clustering.advised else "dim")
         title = f"Clustering by {printable(inspection.clustering.layout)}"
         yield _titled(title, Group(_clustering(inspection.clustering), advice))
     if inspection.partitions and partitions > 0:
@@ -47,7 +47,7 @@ def _sections(inspection: Inspection, partitions: int) -> Iterator[RenderableTyp
 
 def _header(inspection: Inspection) -> RenderableType:
     return Group(
-        Text(printable(inspection.table), style="bold"),
+        Text(headed(inspection.table, inspection.branch), style="bold"),
         Text(f"{headline(inspection)}"),
         Text(freshness(inspection), style="dim"),
         Text(printable(inspection.location), style="dim", overflow="fold"),
@@ -67,25 +67,29 @@ def _score(inspection: Inspection) -> RenderableType:
     return grid
 
 
-def _findings(findings: tuple[Finding, ...]) -> RenderableType:
+def _findings(inspection: Inspection) -> RenderableType:
+    findings = inspection.health.findings
     if not findings:
         return Padding(Text("Nothing hurts.", style="green"), (1, 0, 0, 2))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(ratio=1)
     for finding in findings:
-        grid.add_row(Text(_loss(finding), style="bold red"), _finding(finding))
+        grid.add_row(Text(_loss(finding), style="bold red" if finding.points else "dim"), _finding(finding, inspection))
     return Padding(grid, (1, 0, 0, 2))
 
 
 def _loss(finding: Finding) -> str:
+    if not finding.points:
+        return "0"
     return f"\N{MINUS SIGN}{finding.points:.0f}" if finding.points >= 0.5 else "\N{MINUS SIGN}<1"
 
 
-def _finding(finding: Finding) -> Text:
+def _finding(finding: Finding, inspection: Inspection) -> Text:
+    fix = fix_text(finding, inspection.table, inspection.branch)
     lines = Text(printable(finding.title), style="bold")
     lines.append(f"\n{printable(finding.evidence)}", style="not bold")
-    return lines.append(f"\n→ {printable(finding.fix)}", style="not bold cyan")
+    return lines.append(f"\n→ {printable(fix)}", style="not bold cyan" if finding.operation else "not bold dim")
 
 
 def _titled(title: str, body: RenderableType) -> RenderableType:

@@ -8,19 +8,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neve.core.record import RunOutcome
-from neve.core.ttl import TtlRecord
-from neve.core.units import counted, exact_seconds, format_bytes, format_seconds
+from neve.maintenance.ttl import TtlRecord
 from neve.render.bars import Tidy
-from neve.render.phrases import count, moment, printable
+from neve.render.not_due import not_due_section
+from neve.render.phrases import count, headed, moment, printable
 from neve.render.run import STYLES
 from neve.render.text import INDENT
+from neve.rewrite.record import RunOutcome
+from neve.table.units import counted, exact_seconds, format_bytes, format_seconds
 
 
 def ttl_text(record: TtlRecord) -> RenderableType:
     """The whole page."""
-    lines = [Text(printable(record.table), style="bold"), Text(ttl_line(record), style=STYLES[record.outcome])]
-    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT)))
+    lines = [Text(headed(record.table, record.branch), style="bold"), Text(ttl_line(record), style=STYLES[record.outcome])]
+    return Tidy(Stack(*lines, Text(), Padding(_facts(record), INDENT), *not_due_section(record.not_due)))
 
 
 def ttl_line(record: TtlRecord) -> str:
@@ -48,7 +49,8 @@ def _facts(record: TtlRecord) -> RenderableType:
     form = f" as {rule.format}" if rule.format else ""
     since = " before the last write" if rule.since == "last-write" else ""
     grid.add_row("column", Text(f"{printable(rule.column)} ({rule.type}){form}"))
-    grid.add_row("kept", f"{exact_seconds(rule.keep_seconds)}{since}: from {moment(record.cutoff_ms)} on")
+    cutoff = f"from {moment(record.cutoff_ms)} on" if record.cutoff_ms is not None else "every row"
+    grid.add_row("kept", f"{exact_seconds(rule.keep_seconds)}{since}: {cutoff}")
     if counts.bytes_dropped:
         grid.add_row("whole files", f"{count(counts.files_dropped)} with {format_bytes(counts.bytes_dropped)}")
     if counts.files_left:

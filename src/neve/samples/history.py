@@ -62,7 +62,7 @@ class Part:
 
 
 @dataclass
-class History:
+class SampleHistory:
     """Commits spread over three months, each a little larger than the one before, as traffic grows."""
 
     seed: int

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from neve.samples import avro, entries
-from neve.samples.history import Commit, History, Part
+from neve.samples.history import Commit, Part, SampleHistory
 from neve.samples.seeding import seeded
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Tally:
 class ManifestWriter:
     """Writes into one table's metadata folder, and counts into the history's commits what they added."""
 
-    def __init__(self, table: Table, history: History) -> None:
+    def __init__(self, table: Table, history: SampleHistory) -> None:
         self._table = table
         self._history = history
         self._kinds = entries.file_kinds(seeded(history.seed, "kinds"))

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from neve.samples import entries
-from neve.samples.history import Commit, History
+from neve.samples.history import Commit, SampleHistory
 from neve.samples.manifests import ManifestWriter
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_metadata_table(
     Nor do the manifest lists of its history, but for the last.
     """
     table = create(catalog, identifier)
-    history = History(seed=seed, files=files, length=snapshots)
+    history = SampleHistory(seed=seed, files=files, length=snapshots)
     writer = ManifestWriter(table, history)
     manifests = [writer.write_data(part) for part in history.parts(entries_per_manifest)]
     if position_deletes + equality_deletes:
@@ -76,7 +76,7 @@ def create(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     return catalog.create_table(identifier, entries.table_schema(), partition_spec=PartitionSpec(day))
 
 
-def register(catalog: Catalog, table: Table, history: History, manifest_lists: Sequence[str]) -> str:
+def register(catalog: Catalog, table: Table, history: SampleHistory, manifest_lists: Sequence[str]) -> str:
     """Gives a table every commit as a snapshot, each with its manifest list; where its metadata is now."""
     location = _write_metadata(table, _snapshots(history, manifest_lists))
     catalog.drop_table(table.name())  # only the name goes; the table comes back under it with its history
@@ -84,7 +84,7 @@ def register(catalog: Catalog, table: Table, history: History, manifest_lists: S
     return location
 
 
-def _snapshots(history: History, manifest_lists: Sequence[str]) -> list[Snapshot]:
+def _snapshots(history: SampleHistory, manifest_lists: Sequence[str]) -> list[Snapshot]:
     from pyiceberg.table.snapshots import Snapshot
 
     totals = accumulate((commit.added for commit in history.commits), _add)

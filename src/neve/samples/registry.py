@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-class Writer(Protocol):
+class SampleWriter(Protocol):
     """Creates the table and fills it."""
 
     def __call__(self, target: Target, name: str, *, seed: int, scale: float) -> None:
@@ -30,7 +30,7 @@ class Sample:
 
     name: str
     description: str
-    write: Writer
+    write: SampleWriter
     needs_spark: bool = False
 
     def build(self, target: Target, *, seed: int = 1, scale: float = 1.0, replace: bool = False) -> Table:

@@ -124,7 +124,7 @@ def _day_events(rng: random.Random, commit: int, age: int, *, scale: float) -> l
 
 def write_scattered(target: Target, name: str, *, seed: int, scale: float) -> None:
     """Orders to be clustered by city and amount, which nobody has done yet: every file has all cities and all amounts."""
-    from neve.core.layout import CLUSTER_BY
+    from neve.table.layout import CLUSTER_BY
 
     small = {"write.target-file-size-bytes": str(ORDER_FILE_BYTES)}
     table = target.create(name, _orders_schema(), properties={CLUSTER_BY: "hilbert(city, amount)", **small})

@@ -9,9 +9,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from neve.core.units import Seconds
 from neve.settings.secrets import Secret, Text
 from neve.settings.section import ContradictionError, FreeText, Section
+from neve.table.location import address
+from neve.table.units import Seconds
 
 CatalogType = Literal["sql", "rest", "glue", "hive", "nessie", "hadoop"]
 
@@ -137,8 +138,7 @@ class CatalogSettings(Section):
 
     @model_validator(mode="after")
     def _database_is_known(self) -> Self:
-        scheme, colon, _ = str(self.warehouse or "").partition("://")
-        if self.type == "sql" and self.uri is None and colon and scheme != "file":
+        if self.type == "sql" and self.uri is None and address(str(self.warehouse or "")).kind != "file":
             raise ContradictionError("is needed by a catalog of type sql whose warehouse is not a local directory", "uri")
         return self
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neve.core.policy import Policy, knobs
 from neve.errors import SettingsError
+from neve.policy.model import Policy, knobs
 from neve.settings.explain import Row, explain_policy, explain_settings
 from neve.settings.layers import Layer
 from neve.settings.model import Settings

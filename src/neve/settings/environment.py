@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from neve.settings.keys import Group, Leaf, Named, Node, Path, is_secret, leaves, settings_tree, takes_references
+from neve.settings.keys import KeyGroup, KeyLeaf, Named, Node, Path, is_secret, leaves, settings_tree, takes_references
 from neve.settings.layers import Layer, LayerReader
 from neve.settings.origins import Origin, OriginKind
 from neve.settings.problems import Problem
@@ -67,16 +67,16 @@ def _read_variable(variable: str, text: str, catalogs: Collection[str]) -> Layer
 def _locate(parts: list[str], node: Node, catalogs: Collection[str]) -> tuple[Path, Node] | None:
     path: Path = ()
     for part in parts:
-        if isinstance(node, Group):
+        if isinstance(node, KeyGroup):
             key = next((key for key in node.children if key.replace("-", "_") == part), None)
             if key is None:
                 return None
             path, node = (*path, key), node.children[key]
-        elif isinstance(node, Named) and isinstance(node.child, Group) and part:
+        elif isinstance(node, Named) and isinstance(node.child, KeyGroup) and part:
             path, node = (*path, _catalog_name(part, catalogs)), node.child
         else:
             return None
-    whole = isinstance(node, Leaf) or (isinstance(node, Named) and isinstance(node.child, Leaf))
+    whole = isinstance(node, KeyLeaf) or (isinstance(node, Named) and isinstance(node.child, KeyLeaf))
     return (path, node) if whole else None
 
 
@@ -85,7 +85,7 @@ def _catalog_name(part: str, catalogs: Collection[str]) -> str:
 
 
 def _value(text: str, node: Node, variable: str) -> Any:
-    if not isinstance(node, Leaf):
+    if not isinstance(node, KeyLeaf):
         return yaml.safe_load(text)
     if takes_references(node) and not REFERENCE.search(text) and (is_secret(node) or holds_password(text)):
         return f"${{env:{variable}}}"

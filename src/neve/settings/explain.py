@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from neve.core.policy import Policy
-from neve.core.units import exact_bytes, exact_seconds
+from neve.policy.model import Policy
 from neve.settings.keys import Path
 from neve.settings.layers import Layer
 from neve.settings.model import Settings
 from neve.settings.origins import DEFAULT, Origin
 from neve.settings.table_policy import show
+from neve.table.units import exact_bytes, exact_seconds
 
 
 @dataclass(frozen=True)

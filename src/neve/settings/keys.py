@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from neve.core.policy import Policy
+from neve.policy.model import Policy
 from neve.settings.model import Settings
 from neve.settings.secrets import Secret, Text
 
@@ -22,7 +22,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class KeyLeaf:
     """A value."""
 
     annotation: Any
@@ -40,7 +40,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class KeyGroup:
     """A section with fixed keys."""
 
     children: Mapping[str, Node]
@@ -53,33 +53,33 @@ class Named:
     child: Node
 
 
-Node = Leaf | Group | Named
+Node = KeyLeaf | KeyGroup | Named
 
 
 @cache
-def settings_tree() -> Group:
+def settings_tree() -> KeyGroup:
     """Every key; `profiles` apart, which holds this tree again, and is read by `profile_tree`."""
     children = dict(_group(Settings).children)
     children["policy"] = _group(Policy)
     del children["profiles"]
-    return Group(children)
+    return KeyGroup(children)
 
 
 @cache
-def profile_tree() -> Group:
+def profile_tree() -> KeyGroup:
     """The keys that a profile can set."""
-    return Group({key: node for key, node in settings_tree().children.items() if key != "profile"})
+    return KeyGroup({key: node for key, node in settings_tree().children.items() if key != "profile"})
 
 
 @cache
-def knob_leaves() -> dict[str, Leaf]:
+def knob_leaves() -> dict[str, KeyLeaf]:
     """The policy's leaves by key."""
-    return {key: node for key, node in _group(Policy).children.items() if isinstance(node, Leaf)}
+    return {key: node for key, node in _group(Policy).children.items() if isinstance(node, KeyLeaf)}
 
 
-def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, KeyLeaf]]:
     """Every leaf with its path; a name that users choose is written `<name>`."""
-    if isinstance(node, Leaf):
+    if isinstance(node, KeyLeaf):
         yield path, node
     elif isinstance(node, Named):
         yield from leaves(node.child, (*path, "<name>"))
@@ -88,8 +88,8 @@ def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
             yield from leaves(child, (*path, key))
 
 
-def _group(model: type[BaseModel]) -> Group:
-    return Group({str(info.alias or name): _node(info) for name, info in model.model_fields.items()})
+def _group(model: type[BaseModel]) -> KeyGroup:
+    return KeyGroup({str(info.alias or name): _node(info) for name, info in model.model_fields.items()})
 
 
 def _node(info: FieldInfo) -> Node:
@@ -99,8 +99,8 @@ def _node(info: FieldInfo) -> Node:
     if get_origin(annotation) is dict:
         value = get_args(annotation)[1]
         named = isinstance(value, type) and issubclass(value, BaseModel)
-        return Named(_group(value) if named else Leaf(value))
-    return Leaf(info.rebuild_annotation(), info.description or "", info.get_default(call_default_factory=False))
+        return Named(_group(value) if named else KeyLeaf(value))
+    return KeyLeaf(info.rebuild_annotation(), info.description or "", info.get_default(call_default_factory=False))
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -110,11 +110,11 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
-def is_secret(leaf: Leaf) -> bool:
+def is_secret(leaf: KeyLeaf) -> bool:
     """Whether the leaf takes references only."""
     return leaf.holds(Secret)
 
 
-def takes_references(leaf: Leaf) -> bool:
+def takes_references(leaf: KeyLeaf) -> bool:
     """Whether the leaf may hold references."""
     return leaf.holds(Text)

@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from neve.settings.keys import Group, Leaf, Named, Node, Path, is_secret, takes_references
+from neve.settings.keys import KeyGroup, KeyLeaf, Named, Node, Path, is_secret, takes_references
 from neve.settings.origins import Origin
 from neve.settings.problems import Problem, reason_of, unknown_key
 from neve.settings.secrets import CURE, REFERENCE, Text, is_secret_key
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerEntry:
     """A value, where it came from, and how to name that place and key in a message."""
 
     value: Any
@@ -29,7 +29,7 @@ class Entry:
     key: str
 
 
-Layer = dict[Path, Entry]
+Layer = dict[Path, LayerEntry]
 
 
 @dataclass
@@ -46,13 +46,13 @@ class LayerReader:
 
     def read(self, value: object, node: Node, path: Path = ()) -> None:
         """Takes in a value at a path, whatever it holds."""
-        if isinstance(node, Leaf):
+        if isinstance(node, KeyLeaf):
             self._read_leaf(value, node, path)
         elif isinstance(value, Mapping):
             for key, child in value.items():
                 self._read_child(key, child, node, path)
         elif value is not None:
-            keys = f" with keys such as {', '.join(list(node.children)[:3])}" if isinstance(node, Group) else ""
+            keys = f" with keys such as {', '.join(list(node.children)[:3])}" if isinstance(node, KeyGroup) else ""
             self.complain(path, f"should be a section{keys}")
 
     def complain(self, path: Path, reason: str) -> None:
@@ -63,7 +63,7 @@ class LayerReader:
         """The key as it stands in the source."""
         return self.names.get(path, self.prefix + ".".join(path))
 
-    def _read_child(self, key: object, value: object, node: Group | Named, path: Path) -> None:
+    def _read_child(self, key: object, value: object, node: KeyGroup | Named, path: Path) -> None:
         if not isinstance(key, str) or not key:
             self.complain((*path, str(key)), "a key must be text; put it in quotes")
         elif isinstance(node, Named):
@@ -73,7 +73,7 @@ class LayerReader:
         else:
             self.complain((*path, key), unknown_key(key, node, path))
 
-    def _read_leaf(self, value: object, leaf: Leaf, path: Path) -> None:
+    def _read_leaf(self, value: object, leaf: KeyLeaf, path: Path) -> None:
         try:
             checked = None if value is None else check(value, leaf, path[-1])
         except ValueError as error:
@@ -81,10 +81,10 @@ class LayerReader:
             return
         if isinstance(checked, Text) and self.directory is not None:
             checked = checked.beside(self.directory)
-        self.layer[path] = Entry(checked, self.origin, self.where, self.key(path))
+        self.layer[path] = LayerEntry(checked, self.origin, self.where, self.key(path))
 
 
-def check(value: object, leaf: Leaf, key: str) -> Any:
+def check(value: object, leaf: KeyLeaf, key: str) -> Any:
     """The value as its type; ValueError says why not, and keeps quiet about secrets."""
     if isinstance(value, bool) and not (leaf.holds(bool) or takes_references(leaf)):
         raise ValueError(f"should not be {str(value).lower()}; put it in quotes if it is a word")

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from neve.core.units import GIB, MIB, Bytes, Seconds, parse_bytes
 from neve.settings.catalog import CatalogSettings
 from neve.settings.secrets import Text
 from neve.settings.section import ContradictionError, FreeText, Section, nearest
+from neve.table.units import GIB, MIB, Bytes, Seconds, parse_bytes
 
 
 def _spark_memory(value: object) -> str:
@@ -79,6 +79,23 @@ class CacheSettings(Section):
         return user_cache_path("neve", appauthor=False) / "metadata"
 
 
+class OrphanSettings(Section):
+    """What is declared about files of tables that cannot be read, so that these need not stop the removal of files."""
+
+    exclusive_prefixes: tuple[str, ...] = Field(
+        (),
+        description="Locations below which only tables that Neve can read have files; others that cannot be read are ignored.",
+    )
+    ignore_tables: tuple[str, ...] = Field(
+        (), description="Tables, namespaces or catalogs, by full name, that have no files in the places of other tables."
+    )
+    dropped_tables: tuple[str, ...] = Field(
+        (),
+        description="UUIDs of tables that were dropped and whose files nobody needs. Where another table was created at their "
+        "location, a search for orphans puts what they left there into the quarantine.",
+    )
+
+
 class InspectSettings(Section):
     """How tables are looked at."""
 
@@ -123,6 +140,7 @@ class Settings(Section):
     state: StateSettings = StateSettings()
     cache: CacheSettings = CacheSettings()
     inspect: InspectSettings = InspectSettings()
+    orphans: OrphanSettings = OrphanSettings()
     cost: CostSettings = CostSettings()
     log: LogSettings = LogSettings()
     profile: str | None = Field(None, description="The profile laid over this file, such as dev, staging or prod.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neve.core.presets import PRESETS
+from neve.policy.presets import PRESETS
 from neve.settings.keys import settings_tree
 from neve.settings.layers import Layer, LayerReader
 from neve.settings.origins import Origin, OriginKind

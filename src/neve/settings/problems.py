@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from neve.errors import SettingsError
-from neve.settings.keys import Group, Path, leaves, settings_tree
+from neve.settings.keys import KeyGroup, Path, leaves, settings_tree
 from neve.settings.section import nearest
 
 HINT = "The settings reference (docs/reference/settings.md) lists every key; `neve config validate` checks again."
@@ -37,7 +37,7 @@ def refuse(problems: Iterable[Problem], *, what: str = "load settings") -> None:
         raise SettingsError("\n  ".join([f"Cannot {what}: {len(lines)} problems", *lines]), hint=HINT)
 
 
-def unknown_key(key: str, group: Group, path: Path = ()) -> str:
+def unknown_key(key: str, group: KeyGroup, path: Path = ()) -> str:
     """Why an unknown key is refused, with the nearest valid one: a sibling, or the same word in another section."""
     close = nearest(key, group.children)
     if not close:

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from shlex import quote
 
 from pydantic import ValidationError
 
-from neve.core.foreign import in_force
-from neve.core.policy import SMALL_ABOVE_TARGET, Contradiction, Policy, contradictions, knobs, read_property
-from neve.core.units import exact_bytes, exact_seconds
 from neve.errors import SettingsError
+from neve.policy.foreign_properties import WITHOUT_EFFECT, in_force
+from neve.policy.model import SMALL_ABOVE_TARGET, Contradiction, Policy, contradictions, knobs, read_property
+from neve.rewrite.kernel_options import OPTIONS, RewriteOption, unsupported
 from neve.settings.keys import knob_leaves
-from neve.settings.layers import Entry, Layer, check, merge
+from neve.settings.layers import Layer, LayerEntry, check, merge
 from neve.settings.origins import Origin, OriginKind
 from neve.settings.presets import with_preset
 from neve.settings.problems import Problem
 from neve.settings.section import nearest
+from neve.table.units import exact_bytes, exact_seconds
 
 log = logging.getLogger(__name__)
 
-Entries = dict[str, Entry]
+Entries = dict[str, LayerEntry]
 """What was said of the knobs, by key; a knob that is not here has its default."""
 
 
@@ -74,7 +76,25 @@ def show(key: str, value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _from_table(key: str, said_by_table: Mapping[str, tuple[str, str]]) -> Entry | None:
+def rewrite_options(
+    policy: Policy, origins: Mapping[str, Origin], table_properties: Mapping[str, str]
+) -> tuple[RewriteOption, ...]:
+    """Options that shape output files and were set by anyone, with the kernels that cannot apply them to this table."""
+    values = {str(field.alias): getattr(policy, name) for name, field in Policy.model_fields.items()}
+    return tuple(
+        RewriteOption(
+            option=key,
+            value=show(key, values[key]),
+            origin=str(origins[key]),
+            explicit=origins[key].kind is OriginKind.FLAG,
+            unsupported=unsupported(policy, key, table_properties),
+        )
+        for key in OPTIONS
+        if values[key] is not None
+    )
+
+
+def _from_table(key: str, said_by_table: Mapping[str, tuple[str, str]]) -> LayerEntry | None:
     declared = next((name for name in knobs()[key].properties if name in said_by_table), None)
     if declared is None:
         return None
@@ -82,9 +102,17 @@ def _from_table(key: str, said_by_table: Mapping[str, tuple[str, str]]) -> Entry
     try:
         value = check(read_property(declared, text), knob_leaves()[key], key)
     except ValueError as error:
-        hint = f"Correct the property, or override it with --{key}."
+        hint = f"Correct the property, or override it with {_override(key)}."
         raise SettingsError(f"Cannot use table property {name}: {error}", hint=hint) from None
-    return Entry(value, Origin(OriginKind.TABLE_PROPERTY, name), f"table property {name}", f"policy.{key}")
+    return LayerEntry(value, Origin(OriginKind.TABLE_PROPERTY, name), f"table property {name}", f"policy.{key}")
+
+
+def _override(key: str) -> str:
+    """An option that every command takes, with the default as an example."""
+    name = next(name for name, field in Policy.model_fields.items() if field.alias == key)
+    default = getattr(Policy(), name)
+    value = "VALUE" if default is None else show(key, default)
+    return f"--set {quote(f'policy.{key}={value}')}"
 
 
 def _problem(found: Contradiction, entries: Entries) -> Problem:
@@ -105,7 +133,10 @@ def _problem(found: Contradiction, entries: Entries) -> Problem:
 def _warn_of_unknown(table_properties: Mapping[str, str]) -> None:
     # Not refused: a newer release may have written the property.
     # Spelled out, since the modules that own them bring Arrow.
-    own = {name for knob in knobs().values() for name in knob.properties} | {"neve.lease", "neve.prevention"}
+    own = {name for knob in knobs().values() for name in knob.properties}
+    own |= {"neve.lease", "neve.prevention", "neve.last-writes"}
     for name in table_properties:
         if name.startswith("neve.") and name not in own:
             log.warning("table property %s is not known to this release%s", name, nearest(name, own))
+        elif name in WITHOUT_EFFECT:
+            log.warning("table property %s has no effect: %s", name, WITHOUT_EFFECT[name])

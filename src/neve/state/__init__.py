@@ -1,6 +1,6 @@
 """The state store: what earlier runs did, in SQLite by default, or in PostgreSQL."""
 
-from neve.state.rows import Output, Run
+from neve.state.rows import Run, StoredOutput
 from neve.state.store import StateStore
 
-__all__ = ["Output", "Run", "StateStore"]
+__all__ = ["Run", "StateStore", "StoredOutput"]

@@ -14,9 +14,9 @@ from pathlib import Path
 from sqlalchemy import ColumnElement, Connection, Engine, Table, cast, func, inspect, select, true
 from sqlalchemy.dialects.postgresql import REGCLASS
 
-from neve.core.quarantine import Fate
-from neve.core.record import GroupState
 from neve.errors import BadRequestError, StateError
+from neve.maintenance.quarantine import Fate
+from neve.rewrite.record import GroupState
 from neve.state import schema
 from neve.state.copying import copy_database, free_name
 from neve.state.database import connect, guarded, shown
@@ -71,7 +71,7 @@ def prune(url: str, before_ms: int, *, outputs: bool = False, dry_run: bool = Fa
         if version != schema.HEAD:
             raise StateError(
                 f"Cannot prune state store {shown(url)}: its schema is {version}, not {schema.HEAD}",
-                hint="Upgrade it first: neve state upgrade",
+                hint="Upgrade it first: `neve state upgrade`.",
             )
         pruned = prune_rows(engine, before_ms, outputs=outputs, dry_run=dry_run)
         if file is not None and not dry_run:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
@@ -19,6 +19,10 @@ from neve.errors import MissingExtraError, StateError
 from neve.state.location import MEMORY, driver_url, sqlite_file
 
 BUSY_SECONDS = 30
+"""How long to wait for what another process has locked."""
+STALLED_SECONDS = 20
+"""How long a transaction on PostgreSQL may hold its locks without a statement: then its process is paused or cut off, and the
+server ends it. Less than BUSY_SECONDS, so that whoever waits for the locks gets them."""
 _PRIMARY_CODE = 0xFF
 """The part of SQLite's error codes that names the kind of error."""
 
@@ -76,7 +80,30 @@ def _begin_sqlite(connection: Connection) -> None:
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that will write; commits at the end, rolls back on an error."""
     with engine.execution_options(neve_writes=True).begin() as connection:
+        bound_waits(connection)
         yield connection
+
+
+def bound_waits(connection: Connection) -> None:
+    """Makes sure that this transaction neither waits for others for ever, nor lets others wait for ever.
+
+    Without this, a process that is paused in the middle of a heartbeat would hold up everyone who wants its run or its table.
+    On SQLite the busy timeout does it.
+    """
+    if connection.dialect.name == "postgresql":
+        limits = {"lock_timeout": BUSY_SECONDS, "idle_in_transaction_session_timeout": STALLED_SECONDS}
+        connection.execute(select(*(func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())))
+
+
+def clock_ms(connection: Connection, now_ms: int) -> int:
+    """Now, by the clock that everyone who shares this database goes by.
+
+    On PostgreSQL the server's own, since hosts share it and their clocks may differ. A SQLite file is used from one machine,
+    so there the caller's clock counts.
+    """
+    if connection.dialect.name != "postgresql":
+        return now_ms
+    return int(connection.execute(select(func.extract("epoch", func.clock_timestamp()) * 1000)).scalar_one())
 
 
 @contextmanager

@@ -1,44 +1,59 @@
-"""Leases: one row per table, taken, renewed and given back by one statement each, so that two processes never both win.
+"""Leases: one row per table, taken, renewed and given back in one transaction each, so that two processes never both win.
 
-Called by `StateStore`. A row stays when its lease is given back: its token must go on growing.
+Called by `StateStore`. A row stays when its lease is given back: its token must go on growing. Ends are judged by
+`database.clock_ms`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Engine, or_, select, update
+from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from neve.core.lease import Lease
-from neve.state import schema
-from neve.state.database import guarded, writing
+from neve.commit.lease_terms import Lease, Taken
+from neve.state import journal, schema
+from neve.state.database import clock_ms, guarded, writing
+from neve.state.rows import Claim
 
 FREE = 0
 """The end of a lease that was given back: every clock is past it."""
 
 
-def take(engine: Engine, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:
-    """The lease on a table after trying to take it: another run's if that holds it and it has not ended."""
-    table = schema.leases
-    wanted = {"run_id": run_id, "owner": owner, "until_ms": until_ms}
+def take(
+    engine: Engine, table_uuid: str, *, run_id: str, owner: str, now_ms: int, lease_ms: int, gone: int | None = None
+) -> Taken:
+    """The lease on a table after trying to take it: another process's if that holds it and it has not ended.
+
+    `gone` is the token of a lease whose process has certainly ended: it holds nothing, whenever it ends.
+    """
     with guarded(engine, "write to"), writing(engine) as connection:
-        insert: Any = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-        statement = insert(table).values(table_uuid=table_uuid, token=1, **wanted)
-        # PostgreSQL locks the row even where the condition is false, so that what is read next is what was decided on.
-        statement = statement.on_conflict_do_update(
-            index_elements=[table.c.table_uuid],
-            set_={**wanted, "token": table.c.token + 1},
-            where=or_(table.c.run_id == run_id, table.c.until_ms <= now_ms),
-        )
-        connection.execute(statement)
-        return _lease(connection.execute(_row(table_uuid)).one())
+        before = _locked_row(connection, table_uuid)
+        now = clock_ms(connection, now_ms)
+        is_ours = (before.run_id, before.owner) == (run_id, owner)
+        if not is_ours and before.until_ms > now and before.token != gone:
+            return Taken(before)
+        lease = Lease(run_id, owner, before.token + 1, now + lease_ms)
+        values = {"run_id": run_id, "owner": owner, "token": lease.token, "until_ms": lease.until_ms}
+        connection.execute(update(schema.leases).where(schema.leases.c.table_uuid == table_uuid).values(**values))
+        return Taken(lease, before if before.until_ms != FREE else None)
 
 
-def renew(engine: Engine, table_uuid: str, run_id: str, token: int, *, until_ms: int) -> bool:
-    """Moves the end of a lease; False if it is no longer this run's. One that ended may be renewed if nobody took it."""
+def renew(
+    engine: Engine, table_uuid: str, run_id: str, token: int, *, now_ms: int, lease_ms: int, claim: Claim | None = None
+) -> bool:
+    """Moves the end of a lease and of the run's heartbeat; False if either is no longer this process's.
+
+    One that has ended is renewed if nobody took it. `claim` is that of the run's journal, if it has one.
+    """
     with guarded(engine, "write to"), writing(engine) as connection:
-        return _end(connection, table_uuid, run_id, token, until_ms=until_ms)
+        until_ms = clock_ms(connection, now_ms) + lease_ms
+        is_ours = _end(connection, table_uuid, run_id, token, until_ms=until_ms)
+        if is_ours and claim is not None:
+            is_ours = journal.beat(connection, run_id, claim, until_ms=until_ms)
+        if not is_ours:
+            connection.rollback()
+        return is_ours
 
 
 def release(engine: Engine, table_uuid: str, run_id: str, token: int) -> None:
@@ -52,6 +67,20 @@ def current(engine: Engine, table_uuid: str) -> Lease | None:
     with guarded(engine, "read"), engine.connect() as connection:
         row = connection.execute(_row(table_uuid)).first()
         return _lease(row) if row is not None and row.until_ms != FREE else None
+
+
+def now(engine: Engine, now_ms: int) -> int:
+    """The time by `database.clock_ms`."""
+    with guarded(engine, "read"), engine.connect() as connection:
+        return clock_ms(connection, now_ms)
+
+
+def _locked_row(connection: Connection, table_uuid: str) -> Lease:
+    """The row, made if there is none, which nobody else changes until the transaction ends."""
+    insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    new = {"table_uuid": table_uuid, "run_id": "", "owner": "", "token": 0, "until_ms": FREE}
+    connection.execute(insert(schema.leases).values(**new).on_conflict_do_nothing())
+    return _lease(connection.execute(_row(table_uuid).with_for_update()).one())
 
 
 def _end(connection: Connection, table_uuid: str, run_id: str, token: int, *, until_ms: int) -> bool:

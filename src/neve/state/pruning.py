@@ -2,7 +2,7 @@
 
 Forgotten: finished runs past a limit, with their journal. Kept whatever their age: runs that have not ended, runs with a group
 in doubt (nobody else knows the paths of its files), runs with files in the quarantine that are not settled, and these files;
-the last compaction of each partition, and the row groups of files.
+the last compaction of each partition on each branch, and the row groups of files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 
-from neve.core.record import GroupState
+from neve.rewrite.record import GroupState
 from neve.state import schema
 from neve.state.database import guarded, writing
 from neve.state.quarantine import SETTLED
@@ -103,9 +103,11 @@ def _removals(before_ms: int, *, outputs: bool) -> Iterator[tuple[Table, ColumnE
 
 
 def _compacted_since() -> ColumnElement[bool]:
-    """Whether there is a later compaction of the same partition; of two at one moment, the one whose id is greater."""
+    """Whether there is a later compaction of the same partition on the same branch; of two at one moment, the one whose id is
+    greater."""
     this, later = schema.partitions_compacted.c, schema.partitions_compacted.alias().c
-    same = and_(this.table_uuid == later.table_uuid, this.spec_id == later.spec_id, this.partition == later.partition)
+    columns = ("table_uuid", "branch", "spec_id", "partition")
+    same = and_(*(this[name] == later[name] for name in columns))
     # `>=` is there for the index: the database seeks by it, and could not by the other.
     after = and_(
         later.committed_ms >= this.committed_ms, or_(later.committed_ms > this.committed_ms, later.run_id > this.run_id)

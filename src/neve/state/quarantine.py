@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantinedRun
+from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantinedRun
 from neve.state import schema
 from neve.state.database import guarded, writing
 
@@ -59,6 +59,7 @@ _settle = (
     .values(
         fate=bindparam("new"),
         trash_path=bindparam("trash"),
+        size_bytes=func.coalesce(bindparam("size", type_=BigInteger), _c.size_bytes),
         changed_ms=case((_c.fate == bindparam("new"), _c.changed_ms), else_=bindparam("now")),
     )
 )
@@ -115,14 +116,23 @@ def _merge(engine: Engine, values: dict[str, Any]) -> Any:
     )
 
 
-def settle(engine: Engine, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
-    """What became of files."""
+def settle(engine: Engine, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+    """Records what became of files."""
     for batch in _batches(changes):
         rows = [
-            {"uuid": table_uuid, "of": path, "new": fate.value, "trash": trash, "now": now_ms} for path, fate, trash in batch
+            {"uuid": table_uuid, "of": path, "new": fate.value, "trash": trash, "now": now_ms, "size": size}
+            for path, fate, trash, size in batch
         ]
         with guarded(engine, "write to"), writing(engine) as connection:
             connection.execute(_settle, rows)
+
+
+def adopt_trash(engine: Engine, dropped_uuid: str, table_uuid: str) -> int:
+    """Hands files in the trash of a dropped table to another one; how many. Only that one's purge and restore see them then."""
+    taken = select(_c.path).where(_c.table_uuid == table_uuid)
+    trashed = (_c.table_uuid == dropped_uuid, _c.fate == Fate.TRASHED.value, _c.path.not_in(taken))
+    with guarded(engine, "write to"), writing(engine) as connection:
+        return int(connection.execute(update(schema.quarantine).where(*trashed).values(table_uuid=table_uuid)).rowcount)
 
 
 def quarantined(
@@ -140,11 +150,12 @@ def quarantined(
 def runs(engine: Engine, table_uuid: str) -> tuple[QuarantinedRun, ...]:
     """How many files each run put there and how far they have come, oldest run first."""
     columns = (_c.run_id, _c.reason, _c.fate)
-    numbers = (func.count(), func.coalesce(func.sum(_c.size_bytes), 0), func.min(_c.recorded_ms), func.max(_c.changed_ms))
+    files, sized, size = func.count(), func.count(_c.size_bytes), func.coalesce(func.sum(_c.size_bytes), 0)
+    numbers = (files, size, files - sized, func.min(_c.recorded_ms), func.max(_c.changed_ms))
     query = select(*columns, *numbers).where(_c.table_uuid == table_uuid).group_by(*columns)
     with guarded(engine, "read"), engine.connect() as connection:
-        rows = connection.execute(query.order_by(numbers[2], *columns)).all()
-    names = ("run_id", "reason", "fate", "files", "size_bytes", "recorded_ms", "changed_ms")
+        rows = connection.execute(query.order_by(numbers[3], *columns)).all()
+    names = ("run_id", "reason", "fate", "files", "size_bytes", "files_without_size", "recorded_ms", "changed_ms")
     return tuple(QuarantinedRun.model_validate(dict(zip(names, row, strict=True))) for row in rows)
 
 

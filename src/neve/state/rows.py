@@ -22,7 +22,15 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Output:
+class Claim:
+    """The right to write to a run's journal: the text of its owner, and the token that the owner was given."""
+
+    owner: str
+    token: int
+
+
+@dataclass(frozen=True)
+class StoredOutput:
     """A file that a run wrote."""
 
     path: str

@@ -10,19 +10,22 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from neve.core.files import Partition
 from neve.errors import StateError
 from neve.state.location import make_directory, sqlite_file
-from neve.state.rows import Output, Run
+from neve.state.rows import Claim, Run, StoredOutput
+from neve.table.files import Partition
+from neve.table.state import MAIN
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from neve.core.journal import JournaledRun
-    from neve.core.lease import Lease
-    from neve.core.quarantine import Doomed, Fate, Quarantined, QuarantinedRun
-    from neve.core.record import GroupState, RunRecord
-    from neve.core.work import WorkResult
+    from neve.commit.lease_terms import Lease, Taken
+    from neve.maintenance.file_index import TableIndex
+    from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantinedRun
+    from neve.rewrite.compactions import Compacted, CompactionCommit
+    from neve.rewrite.journal import JournaledRun
+    from neve.rewrite.record import GroupState, RunRecord
+    from neve.rewrite.work_order import WorkResult
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ class StateStore:
     def __init__(self, engine: Engine, *, keep_seconds: float | None = None) -> None:
         self._engine = engine
         self._keep_seconds = keep_seconds
+        self._claims: dict[str, Claim] = {}
+        """The runs that this process began or took over: every later write to their journals names its claim."""
 
     @classmethod
     def open(cls, url: str, *, keep_seconds: float | None = None) -> Self:
@@ -92,11 +97,23 @@ class StateStore:
 
         return reading.row_groups(self._engine, table_uuid)
 
-    def last_compactions(self, table_uuid: str) -> Mapping[Partition, int]:
-        """Milliseconds of our last committed compaction, by partition."""
+    def compaction_commits(self, table_uuid: str) -> tuple[CompactionCommit, ...]:
+        """Every commit of a compaction that is recorded for a table."""
         from neve.state import reading
 
-        return reading.last_compactions(self._engine, table_uuid)
+        return reading.compaction_commits(self._engine, table_uuid)
+
+    def last_compactions(self, table_uuid: str, without: Collection[CompactionCommit] = ()) -> Mapping[Partition, int]:
+        """Milliseconds of the last recorded compaction, by partition, apart from some commits."""
+        from neve.state import reading
+
+        return reading.last_compactions(self._engine, table_uuid, without)
+
+    def withdraw_compactions(self, commits: Iterable[CompactionCommit]) -> None:
+        """Removes commits of compactions that no branch of their table has in its history."""
+        from neve.state import writing
+
+        writing.withdraw_compactions(self._engine, commits)
 
     def run(self, run_id: str) -> Run | None:
         """One run, None if there is no such."""
@@ -120,23 +137,35 @@ class StateStore:
         """Notes how a run ended; then forgets old runs, if that is due."""
         from neve.state import writing
 
-        writing.finish_run(self._engine, run_id, finished_ms=finished_ms, outcome=outcome, record=record)
+        claim = self._claims.get(run_id)
+        writing.finish_run(self._engine, run_id, finished_ms=finished_ms, outcome=outcome, record=record, claim=claim)
         self._tidy(finished_ms)
 
-    def add_commit(self, run_id: str, *, partitions: Iterable[Partition], outputs: Iterable[Output], committed_ms: int) -> None:
-        """Notes what one commit of a run did; wholly or not at all. Telling the same again changes nothing."""
+    def add_commit(
+        self,
+        run_id: str,
+        *,
+        partitions: Iterable[Partition],
+        outputs: Iterable[StoredOutput],
+        committed_ms: int,
+        snapshot_id: int | None = None,
+        branch: str = MAIN,
+    ) -> None:
+        """Records what one commit of a run did, completely or not at all. Recording it again changes nothing."""
+        from neve.rewrite.compactions import Compacted
         from neve.state import writing
 
-        writing.add_commit(self._engine, run_id, partitions=partitions, outputs=outputs, committed_ms=committed_ms)
+        compacted = [Compacted(partition, snapshot_id, committed_ms) for partition in partitions]
+        writing.add_commit(self._engine, run_id, compacted=compacted, outputs=outputs, branch=branch)
 
-    def keep_run(self, record: RunRecord, partitions: Iterable[Partition]) -> None:
+    def keep_run(self, record: RunRecord, compacted: Iterable[Compacted]) -> None:
         """Stores a finished run, wholly or not at all: its record, the partitions it compacted and the files it wrote.
 
         Its plan and results are forgotten, except results in doubt; then old runs, if that is due.
         """
         from neve.state import writing
 
-        writing.keep_run(self._engine, record, partitions)
+        writing.keep_run(self._engine, record, compacted, self._claims.get(record.run_id))
         self._tidy(record.finished_ms)
 
     def _tidy(self, now_ms: int) -> None:
@@ -149,23 +178,71 @@ class StateStore:
         except StateError as error:
             log.warning("old runs were not removed: %s", error)  # the run itself is kept, and that was asked for
 
+    def holders(self, now_ms: int) -> Mapping[str, str]:
+        """The owner of each run that has a valid heartbeat or holds a table, by run."""
+        from neve.state import reading
+
+        return reading.holders(self._engine, now_ms)
+
     def begin(self, run: JournaledRun) -> None:
-        """Writes a run down before any work."""
+        """Writes a run down before any work; its owner must be this process."""
         from neve.state import journal
 
-        journal.begin(self._engine, run)
+        self._claims[run.run_id] = journal.begin(self._engine, run)
+
+    def take_over(self, run_id: str, *, owner: str, gone: str | None, now_ms: int, lease_ms: int) -> JournaledRun:
+        """Makes this process the owner of an unfinished run; returns the run as it was left.
+
+        Raises LeaseHeldError while the heartbeat of its owner is valid, unless that is `gone`.
+        """
+        from neve.state import journal
+
+        words = {"owner": owner, "gone": gone, "now_ms": now_ms, "lease_ms": lease_ms}
+        found, self._claims[run_id] = journal.take_over(self._engine, run_id, **words)  # type: ignore[arg-type]
+        return found
+
+    def require_resumable(self, run_id: str, *, owner: str, gone: str | None, now_ms: int) -> None:
+        """Raises LeaseHeldError if the run may not be taken over now; changes nothing."""
+        from neve.state import journal
+
+        journal.require_resumable(self._engine, run_id, owner=owner, gone=gone, now_ms=now_ms)
+
+    def pause(self, run_id: str) -> None:
+        """Ends the heartbeat of a run that stopped before its end, so that any process may resume it."""
+        from neve.state import journal
+
+        if (claim := self._claims.get(run_id)) is not None:
+            journal.pause(self._engine, run_id, claim)
+
+    def pause_all(self) -> tuple[str, ...]:
+        """Ends the heartbeat of every run that this process began or took over and did not end; their ids."""
+        from neve.state import journal
+
+        return journal.pause_all(self._engine, self._claims)
+
+    def redone(self, run_id: str, prefixes: Mapping[int, str]) -> None:
+        """Notes under which new names groups are written once more."""
+        from neve.state import journal
+
+        journal.redone(self._engine, run_id, self._claims.get(run_id), prefixes)
 
     def written(self, run_id: str, results: Iterable[WorkResult]) -> None:
         """Notes that these groups' files exist."""
         from neve.state import journal
 
-        journal.written(self._engine, run_id, results)
+        journal.written(self._engine, run_id, self._claims.get(run_id), results)
 
     def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:
         """Notes what became of these groups."""
         from neve.state import journal
 
-        journal.settled(self._engine, run_id, states)
+        journal.settled(self._engine, run_id, self._claims.get(run_id), states)
+
+    def landed_before(self, table_uuid: str, prefixes: Collection[str]) -> Mapping[str, RunRecord]:
+        """By prefix, the first ended run of a table that has a committed or superseded group with this prefix."""
+        from neve.state import journal
+
+        return journal.landed_before(self._engine, table_uuid, prefixes)
 
     def unfinished(self) -> tuple[JournaledRun, ...]:
         """Runs that were begun and never ended, oldest first."""
@@ -173,20 +250,25 @@ class StateStore:
 
         return journal.unfinished(self._engine)
 
-    def take_lease(self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, until_ms: int) -> Lease:
-        """Tries to take the lease on a table; gives back who holds it now, which may be another run.
+    def take_lease(
+        self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, lease_ms: int, gone: int | None = None
+    ) -> Taken:
+        """Tries to take the lease on a table; says who holds it now, which may be another process.
 
-        A run takes its own lease again, and an ended one is anyone's. Each take has a higher token than the one before.
+        A process takes its own lease again; one that has ended, or whose token is `gone`, is anyone's. Each take has a higher
+        token than the one before.
         """
         from neve.state import leases
 
-        return leases.take(self._engine, table_uuid, run_id=run_id, owner=owner, now_ms=now_ms, until_ms=until_ms)
+        words = {"run_id": run_id, "owner": owner, "now_ms": now_ms, "lease_ms": lease_ms, "gone": gone}
+        return leases.take(self._engine, table_uuid, **words)  # type: ignore[arg-type]
 
-    def renew_lease(self, table_uuid: str, run_id: str, token: int, until_ms: int) -> bool:
-        """Moves the end of a lease; False if somebody else has taken it, or it was given back."""
+    def renew_lease(self, table_uuid: str, run_id: str, token: int, *, now_ms: int, lease_ms: int) -> bool:
+        """Moves the end of a lease and of the run's heartbeat; False if another process has taken either."""
         from neve.state import leases
 
-        return leases.renew(self._engine, table_uuid, run_id, token, until_ms=until_ms)
+        claim = self._claims.get(run_id)
+        return leases.renew(self._engine, table_uuid, run_id, token, now_ms=now_ms, lease_ms=lease_ms, claim=claim)
 
     def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:
         """Gives a lease back; one that somebody else has taken meanwhile stays theirs."""
@@ -199,6 +281,12 @@ class StateStore:
         from neve.state import leases
 
         return leases.current(self._engine, table_uuid)
+
+    def clock_ms(self, now_ms: int) -> int:
+        """Now, by the clock that leases and heartbeats end by."""
+        from neve.state import leases
+
+        return leases.now(self._engine, now_ms)
 
     def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
         """Writes files into the quarantine, in batches; how many were new, or began anew."""
@@ -220,17 +308,47 @@ class StateStore:
         words = {"fates": fates, "run_id": run_id, "changed_before_ms": changed_before_ms}
         return quarantine.quarantined(self._engine, table_uuid, **words)  # type: ignore[arg-type]
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[tuple[str, Fate, str | None]], now_ms: int) -> None:
-        """What became of files in the quarantine: path, fate, and where it lies in the trash."""
+    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+        """Records what became of files in the quarantine."""
         from neve.state import quarantine
 
         quarantine.settle(self._engine, table_uuid, changes, now_ms)
+
+    def adopt_trash(self, dropped_uuid: str, table_uuid: str) -> int:
+        """Hands files in the trash of a dropped table to another one, which purges or restores them; how many."""
+        from neve.state import quarantine
+
+        return quarantine.adopt_trash(self._engine, dropped_uuid, table_uuid)
 
     def quarantined_runs(self, table_uuid: str) -> tuple[QuarantinedRun, ...]:
         """How many files of a table each run put into the quarantine, by reason and fate."""
         from neve.state import quarantine
 
         return quarantine.runs(self._engine, table_uuid)
+
+    def index_fingerprints(self, tables: Collection[str]) -> Mapping[str, str]:
+        """The fingerprints that the file index has for these tables."""
+        from neve.state import file_index
+
+        return file_index.fingerprints(self._engine, tables)
+
+    def table_indexes(self, tables: Collection[str]) -> Mapping[str, TableIndex]:
+        """What the file index has for these tables."""
+        from neve.state import file_index
+
+        return file_index.entries(self._engine, tables)
+
+    def keep_table_indexes(self, found: Mapping[str, TableIndex], now_ms: int) -> None:
+        """Replaces the entries of these tables in the file index, all or none."""
+        from neve.state import file_index
+
+        file_index.keep(self._engine, found, now_ms)
+
+    def forget_table_indexes(self, catalog: str, keep: Collection[str]) -> None:
+        """Removes the entries of a catalog's other tables from the file index."""
+        from neve.state import file_index
+
+        file_index.forget(self._engine, catalog, keep)
 
     def check(self) -> str:
         """Writes a row, reads it and takes it back; says what was found. Raises StateError if any of it fails."""

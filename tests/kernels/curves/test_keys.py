@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.layout import Layout, LayoutKind
 from neve.kernels.curves.hilbert import hilbert
 from neve.kernels.curves.keys import curve_keys, order_rows
 from neve.kernels.curves.ranks import Boundaries
+from neve.table.layout import Layout, LayoutKind
 from tests.kernels.curves.columns import LAW, tables
 from tests.kernels.curves.test_curves import bit_by_bit
 from tests.kernels.curves.test_ranks import ordered

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.core.layout import SortField
 from neve.kernels.arrow.model import RefusedError
 from neve.kernels.curves.sorting import comparable, sort_indices
+from neve.table.layout import SortField
 from tests.kernels.curves.columns import KINDS, LAW, Kind, tables
 
 

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from neve.kernels.arrow.counting import leaf_arrays
 from neve.kernels.arrow.footer import Bounds
-from neve.kernels.arrow.schema import Leaf
+from neve.kernels.arrow.schema import ArrowLeaf
 
 _LONGEST_STATISTIC = 4096
 
 
-def long_bounds(table: pa.Table, leaves: Sequence[Leaf]) -> dict[int, Bounds]:
+def long_bounds(table: pa.Table, leaves: Sequence[ArrowLeaf]) -> dict[int, Bounds]:
     """Bounds by field id of those columns of a row group whose values are too long."""
     found = {}
     index = 0

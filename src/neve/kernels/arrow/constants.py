@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,9 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.kernels.arrow.schema import primitive
-
-_NANOS = re.compile(r"(.*\.\d{6})(\d{1,3})(.*)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from neve.table.calendar import parsed_day, parsed_moment, parsed_time
 
 
 def default_scalar(kind: str, value: Any) -> pa.Scalar:
@@ -31,21 +27,21 @@ def _parsed(kind: str, value: Any) -> Any:
     if kind == "binary" or kind.startswith("fixed"):
         return bytes.fromhex(value)
     if kind == "date":
-        return date.fromisoformat(value)
+        return parsed_day(value)
     if kind == "time":
-        return time.fromisoformat(value)
+        return parsed_time(value) // 1000
     if kind.startswith("timestamp"):
-        return _since_epoch(value, nanos=kind.endswith("_ns"))
+        return parsed_moment(value) // (1 if kind.endswith("_ns") else 1000)
     return value
 
 
-def _since_epoch(text: str, *, nanos: bool) -> int:
-    """Microseconds or nanoseconds, since Python's own datetime ends at microseconds."""
-    match = _NANOS.fullmatch(text)
-    moment = datetime.fromisoformat(match[1] + match[3] if match else text)
-    elapsed = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    micros = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
-    return micros * 1000 + int(match[2].ljust(3, "0") if match else 0) if nanos else micros
+def constant(kind: str, value: Any) -> Any:
+    """An identity partition value from Iceberg's JSON as `partition_scalar` takes it: dates and times are whole numbers, since
+    Python has neither nanoseconds nor every year."""
+    if value is None:
+        return None
+    scalar = default_scalar(kind, value)
+    return scalar.value if kind in ("date", "time") or kind.startswith("timestamp") else scalar.as_py()
 
 
 def partition_scalar(kind: str, value: Any) -> pa.Scalar:

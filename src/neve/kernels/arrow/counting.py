@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.kernels.arrow.model import Counts
-from neve.kernels.arrow.schema import Leaf
+from neve.kernels.arrow.schema import ArrowLeaf
 
 Tally = npt.NDArray[np.int64]
 """One row per leaf: values, nulls, NaN."""
 
 
-def blank(leaves: Sequence[Leaf]) -> Tally:
+def blank(leaves: Sequence[ArrowLeaf]) -> Tally:
     """Nothing counted yet."""
     return np.zeros((len(leaves), 3), np.int64)
 
@@ -70,7 +70,7 @@ def _nans(array: pa.Array) -> int:
     return pc.is_nan(array).true_count if pa.types.is_floating(array.type) else 0
 
 
-def by_field(counts: Tally, leaves: Sequence[Leaf]) -> dict[int, Counts]:
+def by_field(counts: Tally, leaves: Sequence[ArrowLeaf]) -> dict[int, Counts]:
     """The tally by field id."""
     return {
         leaf.field_id: Counts(int(values), int(nulls), int(nans) if leaf.kind in {"float", "double"} else None)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from neve.core.units import MIB
 from neve.kernels.arrow.counting import leaf_arrays
 from neve.kernels.arrow.layout import has_dictionary
 from neve.kernels.arrow.model import WriteOptions
-from neve.kernels.arrow.schema import ROW_ID, Leaf
+from neve.kernels.arrow.schema import ROW_ID, ArrowLeaf
+from neve.table.units import MIB
 
 _SAMPLE_ROWS = 32_768
 _SAMPLE_BYTES = 4 * MIB
@@ -62,7 +62,7 @@ class Hints:
 
 
 def choose(
-    columns: Sequence[pa.ChunkedArray], leaves: Sequence[Leaf], tops: Sequence[int], hints: Hints, options: WriteOptions
+    columns: Sequence[pa.ChunkedArray], leaves: Sequence[ArrowLeaf], tops: Sequence[int], hints: Hints, options: WriteOptions
 ) -> Encodings:
     """Encodings for a file that starts with these columns; `tops` are the top-level ids of the leaves."""
     rows = len(columns[0])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from neve.core.metrics import ColumnMetrics, order_key, to_bytes
-from neve.core.units import MIB
-from neve.kernels.arrow.schema import Leaf
+from neve.kernels.arrow.schema import ArrowLeaf
+from neve.table.metrics import ColumnMetrics, order_key, to_bytes
+from neve.table.units import MIB
 
 _SPLIT_BYTES = 32 * MIB
 Bounds = tuple[bytes, bytes]
@@ -34,7 +34,10 @@ def _first_byte(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def file_metrics(
-    metadata: pq.FileMetaData, leaves: Sequence[Leaf], nans: Mapping[int, int | None], long_bounds: Mapping[int, list[Bounds]]
+    metadata: pq.FileMetaData,
+    leaves: Sequence[ArrowLeaf],
+    nans: Mapping[int, int | None],
+    long_bounds: Mapping[int, list[Bounds]],
 ) -> dict[int, ColumnMetrics]:
     """Exact metrics by field id."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -46,7 +49,7 @@ def file_metrics(
 
 
 def _column(
-    leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData], nans: int | None, long_bounds: Sequence[Bounds]
+    leaf: ArrowLeaf, chunks: Sequence[pq.ColumnChunkMetaData], nans: int | None, long_bounds: Sequence[Bounds]
 ) -> ColumnMetrics:
     statistics = [chunk.statistics for chunk in chunks]
     counted = all(s is not None and s.has_null_count for s in statistics)
@@ -61,7 +64,7 @@ def _column(
     )
 
 
-def _bounds(leaf: Leaf, statistics: Sequence[Any], long_bounds: Sequence[Bounds]) -> Bounds | None:
+def _bounds(leaf: ArrowLeaf, statistics: Sequence[Any], long_bounds: Sequence[Bounds]) -> Bounds | None:
     found = [*_stored_bounds(leaf, statistics), *long_bounds]
     if not found:
         return None
@@ -69,7 +72,7 @@ def _bounds(leaf: Leaf, statistics: Sequence[Any], long_bounds: Sequence[Bounds]
     return low, max((high for _, high in found), key=lambda data: order_key(leaf.kind, data))
 
 
-def _stored_bounds(leaf: Leaf, statistics: Sequence[Any]) -> Iterator[Bounds]:
+def _stored_bounds(leaf: ArrowLeaf, statistics: Sequence[Any]) -> Iterator[Bounds]:
     for s in statistics:
         if s is not None and s.has_min_max:
             yield _serialized(leaf.kind, s.min_raw), _serialized(leaf.kind, s.max_raw)

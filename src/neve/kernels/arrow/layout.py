@@ -34,7 +34,7 @@ def footer_of(tail: pa.Buffer) -> pq.FileMetaData:
 
 
 @dataclass(eq=False)
-class Layout:
+class ReadLayout:
     """How files of one physical schema are read. Learns the size of decoded rows as it goes."""
 
     schema: pa.Schema  # with field ids
@@ -54,6 +54,7 @@ class Layout:
             buffer_size=buffer_bytes,
             pre_buffer=False,
             coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,  # where a writer left one: re-encoded, damage would be sealed by a new checksum
             **_PLAIN_STORAGE,
         )
         return reader
@@ -87,10 +88,10 @@ class Layouts:
         self._keys = keys
         self._text = text
         self._name_mapping = name_mapping
-        self._known: list[tuple[pq.ParquetSchema, bytes | None, Layout]] = []
+        self._known: list[tuple[pq.ParquetSchema, bytes | None, ReadLayout]] = []
         self.dictionaries: frozenset[int] | None = None
 
-    def of(self, metadata: pq.FileMetaData) -> Layout:
+    def of(self, metadata: pq.FileMetaData) -> ReadLayout:
         """The layout of this file."""
         arrow_schema = (metadata.metadata or {}).get(_ARROW_SCHEMA)
         for schema, stored, layout in self._known:
@@ -101,7 +102,7 @@ class Layouts:
             self._known.append((metadata.schema, arrow_schema, layout))
         return layout
 
-    def _plan(self, metadata: pq.FileMetaData) -> Layout:
+    def _plan(self, metadata: pq.FileMetaData) -> ReadLayout:
         schema = identified(metadata, self._name_mapping)
         for_keys = {path[0] for key in self._keys if (path := path_to(schema, key))}
         tops: list[int] = []
@@ -119,7 +120,7 @@ class Layouts:
         if self.dictionaries is None and metadata.num_row_groups:
             self.dictionaries = frozenset(number for i, number in text.items() if repeats(metadata, i))
         dictionaries = frozenset(i for i, number in text.items() if number in (self.dictionaries or ()))
-        return Layout(schema, tops, list(leaf_ids), leaf_ids, dictionaries)
+        return ReadLayout(schema, tops, list(leaf_ids), leaf_ids, dictionaries)
 
 
 def repeats(metadata: pq.FileMetaData, leaf: int) -> bool:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.core.units import MIB
-from neve.kernels.arrow.layout import Layout, Layouts
+from neve.kernels.arrow.layout import Layouts, ReadLayout
 from neve.kernels.arrow.model import ArrowInput, UnsortedError
-from neve.kernels.arrow.reading import Batch, Reader
+from neve.kernels.arrow.reading import DecodedBatch, Reader
 from neve.kernels.arrow.windows import Window
+from neve.table.units import MIB
 
 if TYPE_CHECKING:
     from neve.kernels.arrow.sorting import Ordering
@@ -188,12 +188,14 @@ class OneOfMany(Reader):
         super().__init__([given], layouts, memory_bytes // many)
         self._batch_bytes = int(memory_bytes * BUFFER_SHARE) // many // 2
 
-    def _batches(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
+    def _batches(
+        self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: ReadLayout
+    ) -> Iterator[DecodedBatch]:
         return super()._batches(given, tail, metadata, _InSmallBatches(**vars(layout), most_bytes=self._batch_bytes))
 
 
 @dataclass(eq=False)
-class _InSmallBatches(Layout):
+class _InSmallBatches(ReadLayout):
     most_bytes: int = 0
 
     def batch_rows(self, group: pq.RowGroupMetaData, batch_bytes: int, cautious_rows: int) -> int:

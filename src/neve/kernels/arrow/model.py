@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.core.metrics import ColumnMetrics
-from neve.core.positions import PositionMap
-from neve.core.units import MIB
 from neve.errors import NeveError
 from neve.kernels.streams import Source
+from neve.table.metrics import ColumnMetrics
+from neve.table.positions import PositionMap
+from neve.table.units import MIB
 
 if TYPE_CHECKING:
-    from neve.kernels.arrow.layout import Layout
+    from neve.kernels.arrow.layout import ReadLayout
 
 Positions = npt.NDArray[np.int64]
 Find = Callable[[pa.RecordBatch], Positions]
@@ -68,7 +68,7 @@ class DeletedKeys(Protocol):
         """What the keys take in memory."""
         ...
 
-    def finder(self, given: ArrowInput, layout: Layout) -> Find | None:
+    def finder(self, given: ArrowInput, layout: ReadLayout) -> Find | None:
         """What finds the rows of a file that are deleted, None if no row of it can be."""
         ...
 
@@ -149,7 +149,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Output:
+class ArrowOutput:
     """One file that was written, with exact metrics from its own footer (NaN counted as rows went in)."""
 
     rows: int
@@ -163,7 +163,7 @@ class Output:
 class Rewritten:
     """The outputs, and what was counted while streaming, by field id; where each input row went, unless rows were reordered."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[ArrowOutput, ...]
     rows_read: int
     rows_dropped: int
     kept: Mapping[int, Counts]

@@ -10,19 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.core.units import MIB
 from neve.kernels.arrow.bounds import long_bounds
 from neve.kernels.arrow.counting import Tally, blank, by_field
 from neve.kernels.arrow.encoding import DELTA, Encodings
 from neve.kernels.arrow.footer import Bounds, file_metrics, split_offsets
-from neve.kernels.arrow.model import BloomFilter, Output, WriteOptions
-from neve.kernels.arrow.schema import Leaf
+from neve.kernels.arrow.model import ArrowOutput, BloomFilter, WriteOptions
+from neve.kernels.arrow.schema import ArrowLeaf
 from neve.kernels.streams import Sink
+from neve.table.units import MIB
 
-CODECS = {"uncompressed": "none", "lz4_raw": "lz4"} | {
-    name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
-}
-_LEVELLED = frozenset({"zstd", "gzip", "brotli"})
+CODECS = {"uncompressed": "none", "lz4_raw": "lz4"} | {name: name for name in ("zstd", "snappy", "gzip", "lz4", "none")}
+"""Not brotli: pyarrow writes it, and Spark reads it only with a codec that neither Spark nor Iceberg brings."""
+_LEVELLED = frozenset({"zstd", "gzip"})
 _BUFFER_BYTES = 4 * MIB
 _WRITER_OPTIONS = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 
@@ -64,11 +63,11 @@ class _SinkFile:
         self.closed = True
 
 
-class OutputFile:
+class ParquetOutput:
     """A file being written, one row group per call."""
 
     def __init__(
-        self, sink: Sink, schema: pa.Schema, leaves: Sequence[Leaf], iceberg_schema: str, properties: Mapping[str, Any]
+        self, sink: Sink, schema: pa.Schema, leaves: Sequence[ArrowLeaf], iceberg_schema: str, properties: Mapping[str, Any]
     ) -> None:
         self.rows = 0
         self._sink = sink
@@ -96,14 +95,14 @@ class OutputFile:
         self.rows += table.num_rows
         return self.size_bytes - before
 
-    def close(self) -> Output:
+    def close(self) -> ArrowOutput:
         """Completes the file; it exists after this."""
         self._writer.close()
         self._stream.close()
         self._sink.close()
         metadata = self._metadata[0]
         nans = {field_id: counts.nans for field_id, counts in by_field(self._counts, self._leaves).items()}
-        return Output(
+        return ArrowOutput(
             rows=self.rows,
             size_bytes=self._file.size_bytes,
             row_groups=metadata.num_row_groups,
@@ -117,7 +116,7 @@ class OutputFile:
 
 
 def writer_properties(
-    options: WriteOptions, encodings: Encodings, leaves: Sequence[Leaf], *, row_group_rows: int, widest_bytes: float
+    options: WriteOptions, encodings: Encodings, leaves: Sequence[ArrowLeaf], *, row_group_rows: int, widest_bytes: float
 ) -> dict[str, Any]:
     """pyarrow's writer properties: the physical form that Iceberg's Java writer gives a file."""
     properties: dict[str, Any] = {

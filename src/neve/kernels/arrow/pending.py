@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from neve.core.positions import Runs
 from neve.kernels.arrow.counting import Tally, tally
+from neve.table.positions import Runs
 
 
 @dataclass(frozen=True)
-class Piece:
+class PendingRows:
     """Consecutive kept rows of one input."""
 
     index: int
@@ -31,14 +31,14 @@ class Piece:
         """What they take in memory."""
         return sum(column.nbytes for column in self.columns)
 
-    def split(self, rows: int) -> tuple[Piece, Piece]:
+    def split(self, rows: int) -> tuple[PendingRows, PendingRows]:
         """The first so many rows, and the rest."""
         first, rest = [c.slice(0, rows) for c in self.columns], [c.slice(rows) for c in self.columns]
         here, there = self.runs.split(rows)
         counts, stored = tally(first), self.stored_bytes * rows / self.rows
         return (
-            Piece(self.index, first, here, counts, stored),
-            Piece(self.index, rest, there, self.counts - counts, self.stored_bytes - stored),
+            PendingRows(self.index, first, here, counts, stored),
+            PendingRows(self.index, rest, there, self.counts - counts, self.stored_bytes - stored),
         )
 
 
@@ -46,12 +46,12 @@ class Piece:
 class Pending:
     """The row group to be."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PendingRows] = field(default_factory=list)
     rows: int = 0
     decoded_bytes: int = 0
     stored_bytes: float = 0.0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: PendingRows) -> None:
         """Takes more rows."""
         self.pieces.append(piece)
         self.rows += piece.rows

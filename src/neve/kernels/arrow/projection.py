@@ -26,7 +26,7 @@ class Mismatch(ValueError):  # noqa: N818 - a reason, which the caller turns int
 
 
 @dataclass(frozen=True)
-class Column:
+class ProjectedColumn:
     """One column of the result: taken from the file and converted, or filled."""
 
     source: int | None
@@ -46,7 +46,7 @@ class Column:
 class Projection:
     """How batches of one physical schema become batches of the table's schema."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ProjectedColumn, ...]
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The table's columns of a batch that was read."""
@@ -74,10 +74,10 @@ def project(
     for field in schema["fields"]:
         top = found.get(field["id"])
         if top is None:
-            columns.append(Column(None, fill=filling(field, constants, dictionary=field["id"] in dictionaries)))
+            columns.append(ProjectedColumn(None, fill=filling(field, constants, dictionary=field["id"] in dictionaries)))
         else:
             convert = _top_level(field, physical.field(top), dictionary=field["id"] in dictionaries)
-            columns.append(Column(index[top], convert=convert))
+            columns.append(ProjectedColumn(index[top], convert=convert))
     return Projection(tuple(columns))
 
 
@@ -154,7 +154,7 @@ def _struct(name: str, kind: Mapping[str, Any], source: pa.DataType) -> Convert:
         convert = None if at is None else _convert(f"{name}.{child['name']}", child["type"], source.field(at))
         # A null struct hides what its children lack, so only rows that have the struct could miss a required child.
         fill = filling({**child, "required": False}, {}) if at is None else None
-        columns.append(Column(at, convert, fill))
+        columns.append(ProjectedColumn(at, convert, fill))
     fields = list(arrow_type(kind))
     required = [i for i, child in enumerate(kind["fields"]) if child["required"]]
 

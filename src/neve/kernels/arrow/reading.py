@@ -13,24 +13,27 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from neve.core.units import KIB, MIB
-from neve.kernels.arrow.layout import Layout, Layouts, footer_of
+from neve.kernels.arrow.layout import Layouts, ReadLayout, footer_of
 from neve.kernels.arrow.model import ArrowInput, RefusedError
 from neve.kernels.arrow.windows import Window, WindowedFile
 from neve.kernels.faults import CorruptFileError
+from neve.kernels.opening import check_footer
+from neve.kernels.parquet.schema import PhysicalSchema
 from neve.kernels.prefetch import Range, opening_range, read_ahead
+from neve.table.units import KIB, MIB
 
 _LEAST_BUFFER_BYTES = 64 * KIB
 _BATCH_BYTES = 24 * MIB
 _CAUTIOUS_ROWS = 4096
 _ENCRYPTED = b"PARE"
-Choose = Callable[[pq.FileMetaData, Layout], Collection[int]]
+Choose = Callable[[pq.FileMetaData, ReadLayout], Collection[int]]
 
 
 @dataclass(frozen=True)
-class Batch:
+class DecodedBatch:
     """Rows of one input, as the file has them: where they start there, and the stored bytes that they took."""
 
     rows: pa.RecordBatch
@@ -43,9 +46,9 @@ class Opened:
     """One input with its footer read."""
 
     index: int
-    layout: Layout
+    layout: ReadLayout
     metadata: pq.FileMetaData
-    batches: Iterator[Batch]
+    batches: Iterator[DecodedBatch]
 
 
 class Reader:
@@ -59,6 +62,7 @@ class Reader:
         self._choose = choose
         self._layouts = layouts
         self._window_bytes = memory_bytes // 8
+        self._known: PhysicalSchema | None = None
 
     def __iter__(self) -> Generator[Opened]:
         wanted = [opening_range(given.source, whole_bytes=self._window_bytes) for given in self._inputs]
@@ -72,6 +76,7 @@ class Reader:
             raise RefusedError(f"Cannot read {given.source.path}: it is encrypted", hint="The spark kernel can, with the keys.")
         try:
             tail = _whole_footer(given, first)
+            self._check(given, tail)
             metadata = footer_of(tail.data)
             layout = self._layouts.of(metadata)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -80,13 +85,19 @@ class Reader:
             raise CorruptFileError(given.source.path, f"it holds {metadata.num_rows} rows, the table says {given.records}")
         return Opened(index, layout, metadata, self._batches(given, tail, metadata, layout))
 
-    def _batches(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
+    def _check(self, given: ArrowInput, tail: Window) -> None:
+        end = bytes(tail.data.slice(max(tail.data.size - _footer_bytes(tail), 0)))
+        self._known = check_footer(given.source.path, given.source.size_bytes, end, self._known) or self._known
+
+    def _batches(
+        self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: ReadLayout
+    ) -> Iterator[DecodedBatch]:
         try:
             yield from self._decode(given, tail, metadata, layout)
         except (pa.ArrowException, OSError) as error:
             raise _corrupt(given, error) from error
 
-    def _decode(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: Layout) -> Iterator[Batch]:
+    def _decode(self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: ReadLayout) -> Iterator[DecodedBatch]:
         whole = tail.start == 0
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         starts = list(accumulate((group.num_rows for group in groups), initial=0))
@@ -105,7 +116,7 @@ class Reader:
             windows = self._shown(given, view, [(extents[s[0]][0], extents[s[-1]][1]) for s in spans])
         for span, _ in zip(spans, windows, strict=True):
             for i in (chosen[place] for place in span):
-                yield from _row_group(reader, i, groups[i], layout, starts[i])
+                yield from _all_rows(given, _row_group(reader, i, groups[i], layout, starts[i]), groups[i].num_rows)
 
     def _shown(self, given: ArrowInput, view: WindowedFile, extents: Sequence[tuple[int, int]]) -> Generator[None]:
         """Shows one window after another, the next one being fetched meanwhile."""
@@ -118,23 +129,49 @@ class Reader:
 
 
 def _whole_footer(given: ArrowInput, first: Window) -> Window:
-    length = int.from_bytes(bytes(first.data.slice(max(first.data.size - 8, 0), 4)), "little") + 8
+    length = _footer_bytes(first)
     if length <= first.data.size or length > given.source.size_bytes:
         return first
     start = given.source.size_bytes - length
     return Window(start, pa.py_buffer(given.source.read_at(start, length)))
 
 
-def _row_group(reader: Any, index: int, group: pq.RowGroupMetaData, layout: Layout, start: int) -> Iterator[Batch]:
+def _footer_bytes(tail: Window) -> int:
+    """How long the footer says that it is, with what follows it."""
+    return int.from_bytes(bytes(tail.data.slice(max(tail.data.size - 8, 0), 4)), "little") + 8
+
+
+def _all_rows(given: ArrowInput, batches: Iterator[DecodedBatch], rows: int) -> Iterator[DecodedBatch]:
+    """A row group that gives fewer rows than its footer says would otherwise end as if it were complete."""
+    seen = 0
+    for batch in batches:
+        seen += batch.rows.num_rows
+        yield batch
+    if seen != rows:
+        raise CorruptFileError(given.source.path, f"a row group gives {seen} of its {rows} rows")
+
+
+def _row_group(reader: Any, index: int, group: pq.RowGroupMetaData, layout: ReadLayout, start: int) -> Iterator[DecodedBatch]:
     if not group.num_rows:
         return
     stored = sum(group.column(i).total_compressed_size for i in layout.leaves) / group.num_rows
     rows = layout.batch_rows(group, _BATCH_BYTES, _CAUTIOUS_ROWS)
     # Columns by number: by name, one called `a.b` and the field b of a struct a would be the same.
     for batch in reader.iter_batches(rows, [index], column_indices=layout.leaves, use_threads=False):
+        _check_dictionaries(batch)
         layout.learn(batch)
-        yield Batch(batch, start, stored * batch.num_rows)
+        yield DecodedBatch(batch, start, stored * batch.num_rows)
         start += batch.num_rows
+
+
+def _check_dictionaries(batch: pa.RecordBatch) -> None:
+    """Raises ArrowInvalid for a value that is not in its dictionary: columns that stay dictionaries are not decoded by pyarrow,
+    which would notice."""
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and len(column.indices) > column.indices.null_count:
+            found = pc.min_max(column.indices).as_py()
+            if found["min"] < 0 or found["max"] >= len(column.dictionary):
+                raise pa.ArrowInvalid(f"Index {found['max']} is not in a dictionary of {len(column.dictionary)} values")
 
 
 def _extent(group: pq.RowGroupMetaData, leaves: Sequence[int]) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def refusal(
 
 def _unwritable(schema: Mapping[str, Any], options: WriteOptions) -> str | None:
     if options.codec not in CODECS:
-        return f"pyarrow does not write codec {options.codec}"
+        return f"this kernel does not write codec {options.codec}, which not every reader has"
     if options.bloom_filters and not writes_bloom_filters():
         return f"pyarrow {pa.__version__} does not write bloom filters"
     kinds = {leaf.kind for leaf in leaves(schema)}
@@ -66,4 +66,5 @@ def _unreadable(footers: Sequence[pq.FileMetaData], name_mapping: NameMapping | 
 
 
 def _reads(codec: str) -> bool:
-    return codec == "UNCOMPRESSED" or (codec.lower() in CODECS and pa.Codec.is_available(CODECS[codec.lower()]))
+    name = codec.lower()
+    return codec == "UNCOMPRESSED" or (name in (*CODECS, "brotli") and pa.Codec.is_available(CODECS.get(name, name)))

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neve.core.layout import Layout as RowLayout
-from neve.core.positions import Runs
 from neve.kernels.arrow.counting import Tally, blank, by_field, tally
 from neve.kernels.arrow.encoding import Hints
 from neve.kernels.arrow.goals import Goals
-from neve.kernels.arrow.layout import Layout, Layouts
+from neve.kernels.arrow.layout import Layouts, ReadLayout
 from neve.kernels.arrow.lineage import lineage_columns
 from neve.kernels.arrow.merging import BUFFER_SHARE, Columns, OneOfMany, Rows, can_read_at_once, merge
 from neve.kernels.arrow.model import (
@@ -34,14 +32,16 @@ from neve.kernels.arrow.model import (
     WriteOptions,
 )
 from neve.kernels.arrow.naming import NameMapping
-from neve.kernels.arrow.pending import Piece
+from neve.kernels.arrow.pending import PendingRows
 from neve.kernels.arrow.projection import Mismatch, Projection, project
-from neve.kernels.arrow.reading import Batch, Opened, Reader
+from neve.kernels.arrow.reading import DecodedBatch, Opened, Reader
 from neve.kernels.arrow.refusing import refusal
 from neve.kernels.arrow.schema import leaves, with_lineage
 from neve.kernels.arrow.sorting import Ordering, in_order, sample_rows
 from neve.kernels.arrow.writing import RollingWriter
 from neve.kernels.streams import Sink
+from neve.table.layout import Layout as RowLayout
+from neve.table.positions import Runs
 
 _NOWHERE = Runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _LEAVE_OUT = "Rewrite this group with the spark kernel, or leave the file out of the group."
@@ -99,7 +99,7 @@ class _Rewrite:
         self._leaves = leaves(self._schema)
         self._kept, self._dropped = blank(self._leaves), blank(self._leaves)
         self._rows_read = self._rows_dropped = 0
-        self._plans: dict[tuple[Layout, tuple[Any, ...]], Projection] = {}
+        self._plans: dict[tuple[ReadLayout, tuple[Any, ...]], Projection] = {}
 
     def run(self, ordering: Ordering | None, *, inputs_sorted: bool) -> Rewritten:
         pieces = self._read() if ordering is None else self._ordered(ordering, inputs_sorted=inputs_sorted)
@@ -120,12 +120,12 @@ class _Rewrite:
             positions=positions if ordering is None else None,
         )
 
-    def _read(self) -> Generator[Piece]:
+    def _read(self) -> Generator[PendingRows]:
         with closing(iter(Reader(self._inputs, self._layouts, self._options.memory_bytes))) as inputs:
             for opened in inputs:
                 yield from self._pieces(opened)
 
-    def _ordered(self, ordering: Ordering, *, inputs_sorted: bool) -> Generator[Piece]:
+    def _ordered(self, ordering: Ordering, *, inputs_sorted: bool) -> Generator[PendingRows]:
         memory_bytes = self._options.memory_bytes
         with ExitStack() as stack:
             if inputs_sorted and ordering.is_sort and can_read_at_once(self._inputs, len(self._leaves), memory_bytes):
@@ -137,7 +137,7 @@ class _Rewrite:
                 rows = (Rows(piece.columns, piece.stored_bytes) for piece in pieces)
                 ordered = in_order(rows, ordering, memory_bytes, partial(self._sample, ordering.tops))
             for some in ordered:
-                yield Piece(-1, some.columns, _NOWHERE, tally(some.columns), some.stored_bytes)
+                yield PendingRows(-1, some.columns, _NOWHERE, tally(some.columns), some.stored_bytes)
 
     def _stream(self, index: int) -> Generator[Rows]:
         reader = OneOfMany(self._inputs[index], self._layouts, self._options.memory_bytes, len(self._inputs))
@@ -153,7 +153,7 @@ class _Rewrite:
         by_place = dict(zip(tops, columns, strict=True))
         return [by_place.get(i) for i in range(len(self._schema["fields"]))]
 
-    def _pieces(self, opened: Opened) -> Iterator[Piece]:
+    def _pieces(self, opened: Opened) -> Iterator[PendingRows]:
         given = self._inputs[opened.index]
         self._hints.note(opened.metadata, opened.layout.leaf_ids)
         self._writer.keep_dictionaries(self._layouts.dictionaries or frozenset())
@@ -168,14 +168,14 @@ class _Rewrite:
         except (Mismatch, pa.ArrowException) as error:
             raise SchemaMismatchError(f"Cannot read {given.source.path}: {error}", hint=_LEAVE_OUT) from error
 
-    def _plan(self, given: ArrowInput, layout: Layout) -> Projection:
+    def _plan(self, given: ArrowInput, layout: ReadLayout) -> Projection:
         key = (layout, tuple(sorted((i, repr(value)) for i, value in given.constants.items())))
         if key not in self._plans:
             kept = self._layouts.dictionaries or frozenset()
             self._plans[key] = project(self._schema, layout.schema, given.constants, kept, tops=layout.tops)
         return self._plans[key]
 
-    def _gone(self, batch: Batch, deleted: Positions, finders: Sequence[Find]) -> Positions:
+    def _gone(self, batch: DecodedBatch, deleted: Positions, finders: Sequence[Find]) -> Positions:
         """Positions of the batch's rows that are deleted."""
         low, high = np.searchsorted(deleted, [batch.start, batch.start + batch.rows.num_rows])
         by_position = deleted[low:high]
@@ -187,7 +187,7 @@ class _Rewrite:
         self._goals.to_come -= batch.stored_bytes * (len(gone) - len(by_position)) / batch.rows.num_rows
         return gone
 
-    def _piece(self, index: int, batch: Batch, plan: Projection, gone: Positions) -> Piece | None:
+    def _piece(self, index: int, batch: DecodedBatch, plan: Projection, gone: Positions) -> PendingRows | None:
         columns = plan.apply(batch.rows)
         if self._options.row_lineage:
             columns[-2:] = lineage_columns(self._inputs[index], columns[-2:], batch.start)
@@ -202,7 +202,7 @@ class _Rewrite:
             counts = tally(columns)
         self._note(rows, len(gone), whole, counts)
         stored = batch.stored_bytes * (rows - len(gone)) / rows
-        return Piece(index, columns, runs, counts, stored) if len(gone) < rows else None
+        return PendingRows(index, columns, runs, counts, stored) if len(gone) < rows else None
 
     def _note(self, rows: int, dropped: int, whole: Tally, kept: Tally) -> None:
         self._rows_read += rows

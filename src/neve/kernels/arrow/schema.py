@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from neve.kernels.schema import LINEAGE_IDS
+from neve.kernels.parquet.schema import LINEAGE_IDS
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_ID, LAST_UPDATED = LINEAGE_IDS.values()
@@ -41,7 +41,7 @@ _FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ArrowLeaf:
     """A column that holds values. `path` is its name in Parquet; bounds exist only where nothing above repeats."""
 
     field_id: int
@@ -102,15 +102,15 @@ def with_lineage(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "fields": [*schema["fields"], *LINEAGE_FIELDS]}
 
 
-def leaves(schema: Mapping[str, Any]) -> tuple[Leaf, ...]:
+def leaves(schema: Mapping[str, Any]) -> tuple[ArrowLeaf, ...]:
     """Every column that holds values, in the order of the file."""
     return tuple(leaf for f in schema["fields"] for leaf in _leaves(f, "", parquet_name(f["name"]), repeated=False))
 
 
-def _leaves(field: Mapping[str, Any], prefix: str, top: str, *, repeated: bool) -> Iterator[Leaf]:
+def _leaves(field: Mapping[str, Any], prefix: str, top: str, *, repeated: bool) -> Iterator[ArrowLeaf]:
     kind, path = field["type"], prefix + parquet_name(field["name"])
     if isinstance(kind, str):
-        yield Leaf(field["id"], kind, path, top, repeated)
+        yield ArrowLeaf(field["id"], kind, path, top, repeated)
     elif kind["type"] == "struct":
         for child in kind["fields"]:
             yield from _leaves(child, f"{path}.", top, repeated=repeated)

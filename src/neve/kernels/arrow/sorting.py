@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from neve.core.layout import Layout, LayoutKind, SortField
-from neve.core.units import GIB, KIB
 from neve.kernels.arrow.layout import Layouts
 from neve.kernels.arrow.merging import BUFFER_SHARE, Columns, Longs, Rows, joined, merge
 from neve.kernels.arrow.model import ArrowInput, RefusedError, SchemaMismatchError
@@ -27,6 +25,8 @@ from neve.kernels.arrow.naming import NameMapping
 from neve.kernels.arrow.projection import Mismatch, project
 from neve.kernels.arrow.reading import Reader
 from neve.kernels.arrow.schema import arrow_type
+from neve.table.layout import Layout, LayoutKind, SortField
+from neve.table.units import GIB, KIB
 
 _RUN_SHARE = 0.4
 """Of the memory, for the rows that are sorted at once: reading takes about as much, and later writing does."""

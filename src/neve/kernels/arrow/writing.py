@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neve.core.positions import PositionMap, Runs
 from neve.kernels.arrow.encoding import Hints, choose
 from neve.kernels.arrow.goals import Goals
-from neve.kernels.arrow.model import Output, WriteOptions
-from neve.kernels.arrow.outputs import OutputFile, writer_properties
-from neve.kernels.arrow.pending import Pending, Piece
+from neve.kernels.arrow.model import ArrowOutput, WriteOptions
+from neve.kernels.arrow.outputs import ParquetOutput, writer_properties
+from neve.kernels.arrow.pending import Pending, PendingRows
 from neve.kernels.arrow.projection import dictionary_of
 from neve.kernels.arrow.schema import arrow_schema, leaves
 from neve.kernels.streams import Sink
+from neve.table.positions import PositionMap, Runs
 
 _PENDING_SHARE = 0.55
 """Of the memory budget; the rest is for windows being read, a batch being decoded, and a column being encoded."""
@@ -40,17 +40,17 @@ class RollingWriter:
         self._hints = hints
         self._dictionaries: frozenset[int] = frozenset()
         self._pending = Pending()
-        self._file: OutputFile | None = None
-        self._outputs: list[Output] = []
+        self._file: ParquetOutput | None = None
+        self._outputs: list[ArrowOutput] = []
         self._moves: list[tuple[int, Runs, int, int]] = []
 
     def keep_dictionaries(self, field_ids: frozenset[int]) -> None:
         """Text columns that arrive as dictionaries; said once, before the first piece."""
         self._dictionaries = field_ids
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: PendingRows) -> None:
         """Takes rows; writes a row group whenever enough have come together."""
-        rest: Piece | None = piece
+        rest: PendingRows | None = piece
         while rest is not None:
             room = self._room(rest)
             now, rest = (rest, None) if rest.rows <= room else rest.split(room)
@@ -58,7 +58,7 @@ class RollingWriter:
             if rest is not None or self._is_enough():
                 self._flush()
 
-    def finish(self) -> tuple[tuple[Output, ...], PositionMap]:
+    def finish(self) -> tuple[tuple[ArrowOutput, ...], PositionMap]:
         """Writes what is left. No rows at all means no file."""
         if self._pending.rows:
             self._flush()
@@ -76,7 +76,7 @@ class RollingWriter:
     def _written(self) -> int:
         return self._file.size_bytes if self._file is not None else 0
 
-    def _room(self, piece: Piece) -> int:
+    def _room(self, piece: PendingRows) -> int:
         """Rows of the piece that the row group still takes."""
         rows = self._options.row_group_rows
         by_rows = rows - self._pending.rows if rows else piece.rows
@@ -118,13 +118,13 @@ class RollingWriter:
                 file.abort()
                 raise
 
-    def _open(self, table: pa.Table) -> OutputFile:
+    def _open(self, table: pa.Table) -> ParquetOutput:
         encodings = choose(table.columns, self.leaves, self._tops, self._hints, self._options)
         rows, widest = table.num_rows, max(column.nbytes for column in table.columns) / table.num_rows
         properties = writer_properties(self._options, encodings, self.leaves, row_group_rows=rows, widest_bytes=widest)
         stored_schema = json.dumps(self._schema, separators=(",", ":"), ensure_ascii=False)
         schema = self._arrow_schema(written=True)
-        return OutputFile(self._open_sink(len(self._outputs)), schema, self.leaves, stored_schema, properties)
+        return ParquetOutput(self._open_sink(len(self._outputs)), schema, self.leaves, stored_schema, properties)
 
     def _arrow_schema(self, *, written: bool) -> pa.Schema:
         schema = arrow_schema(self._schema, written=written)

@@ -1,6 +1,6 @@
 """The fingerprint of Parquet files as pyarrow decodes them, under the table's current schema, columns by field id.
 
-Called in Spark tasks by `engines.spark.content` for files that Spark wrote. Reads as the arrow kernel does, within its memory.
+Called in Spark tasks by `spark.tasks.content` for files that Spark wrote. Reads as the arrow kernel does, within its memory.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from neve.core.content import Fingerprint
-from neve.core.units import MIB
 from neve.kernels.arrow import ArrowInput, RefusedError, SchemaMismatchError
 from neve.kernels.arrow.layout import Layouts
 from neve.kernels.arrow.naming import NameMapping
@@ -20,6 +18,8 @@ from neve.kernels.arrow.projection import Mismatch, project
 from neve.kernels.arrow.reading import Reader
 from neve.kernels.arrow.schema import arrow_schema, unsupported
 from neve.kernels.content.rows import fingerprint
+from neve.rewrite.content import Fingerprint
+from neve.table.units import MIB
 
 _MEMORY_BYTES = 256 * MIB
 

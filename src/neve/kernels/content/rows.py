@@ -1,6 +1,6 @@
 """The fingerprint of rows that come in Arrow batches: the same however they are ordered, batched and encoded.
 
-Called in Spark tasks by `engines.spark.content` and by `files`. Rows pass in slices that fit a processor's cache, so memory is
+Called in Spark tasks by `spark.tasks.content` and by `files`. Rows pass in slices that fit a processor's cache, so memory is
 bounded by the batches that come in.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from neve.core.content import Fingerprint, total
-from neve.core.units import MIB
 from neve.kernels.content.mixing import mixed, seed_of
 from neve.kernels.content.values import joined
+from neve.rewrite.content import Fingerprint, total
+from neve.table.units import MIB
 
 _SLICE_ROWS = 16_384
 _SLICE_BYTES = 2 * MIB

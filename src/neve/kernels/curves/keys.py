@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from neve.core.layout import Layout, LayoutKind
 from neve.kernels.curves.hilbert import hilbert
 from neve.kernels.curves.ranks import Boundaries
 from neve.kernels.curves.sorting import Column, sort_indices
 from neve.kernels.curves.zorder import Keys, interleave
+from neve.table.layout import Layout, LayoutKind
 
 _SAMPLE_ROWS = 200_000
 _SEED = 6

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from neve.kernels.curves.words import U64, Rows, Words
+from neve.kernels.curves.words import U64, Rows, SortWords
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int32]
@@ -67,7 +67,7 @@ class Search:
     levels: tuple[Level, ...]
 
     @classmethod
-    def between(cls, values: Words, firsts: Rows) -> Self:
+    def between(cls, values: SortWords, firsts: Rows) -> Self:
         """Boundaries among ascending values: each parts the value of that number from those before it."""
         levels: list[Level] = []
         numbers, groups = np.arange(len(firsts)), np.zeros(len(firsts), np.int64)
@@ -82,7 +82,7 @@ class Search:
             numbers, groups, alike = numbers[going_on], groups[going_on], alike[going_on]
         return cls(tuple(levels))
 
-    def count(self, values: Words, rows: int) -> Numbers:
+    def count(self, values: SortWords, rows: int) -> Numbers:
         """For each of the rows, how many boundaries are not above its value."""
         found = np.zeros(rows, np.int32)
         active: Rows | slice = slice(None)

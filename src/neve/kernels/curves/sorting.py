@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.core.layout import SortField
 from neve.errors import NeveError
+from neve.table.layout import SortField
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 

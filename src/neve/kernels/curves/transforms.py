@@ -67,8 +67,22 @@ def _truncating(width: int, iceberg_type: str) -> Apply | None:
     if iceberg_type.startswith("decimal("):
         return partial(_truncated_decimals, width=width)
     if iceberg_type == "string":
-        return partial(pc.utf8_slice_codeunits, start=0, stop=width)
+        return partial(_first_characters, width=width)
     return partial(pc.binary_slice, start=0, stop=width) if iceberg_type == "binary" else None
+
+
+def _first_characters(column: pa.Array, width: int) -> pa.Array:
+    """Texts cut to so many characters; a byte that is not UTF-8 counts as one."""
+    try:
+        return pc.utf8_slice_codeunits(column, start=0, stop=width)
+    except pa.ArrowInvalid:
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        cut = [None if data is None else _cut(data, width) for data in plain.cast(pa.large_binary()).to_pylist()]
+        return pa.array(cut, pa.large_binary()).cast(plain.type, safe=False)
+
+
+def _cut(data: bytes, width: int) -> bytes:
+    return data.decode("utf-8", "surrogateescape")[:width].encode("utf-8", "surrogateescape")
 
 
 def _truncated_numbers(column: pa.Array, width: int) -> pa.Array:

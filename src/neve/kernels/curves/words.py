@@ -21,7 +21,7 @@ _HEADS = np.array([(1 << 64) - (1 << 64 - 8 * i) for i in range(9)], np.uint64)
 """What is left of a word of which the first i bytes belong to the value."""
 
 
-class Words(Protocol):
+class SortWords(Protocol):
     """The words of a column."""
 
     @property
@@ -34,7 +34,7 @@ class Words(Protocol):
         ...
 
 
-def words_of(column: pa.Array) -> Words:
+def words_of(column: pa.Array) -> SortWords:
     """The words of a column as `sorting.comparable` gives it."""
     if pa.types.is_large_binary(column.type):
         return _Bytes.of(column)

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Any
 
-from neve.core.units import MIB
+from neve.table.units import MIB
 
 CACHE_BYTES = 64 * MIB
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.kernels.arrow.layout import Layout
+from neve.kernels.arrow.layout import ReadLayout
 from neve.kernels.arrow.model import ArrowInput, Find
 from neve.kernels.content.values import joined
 from neve.kernels.deletes.keys import KeyFields, key_columns
@@ -103,7 +103,7 @@ class Keyed:
         """What the keys take in memory."""
         return self.keys.size_bytes
 
-    def finder(self, given: ArrowInput, layout: Layout) -> Find | None:
+    def finder(self, given: ArrowInput, layout: ReadLayout) -> Find | None:
         """What finds the rows of a file that are deleted, None if the file is newer than every delete."""
         number = given.sequence_number
         if number is None:

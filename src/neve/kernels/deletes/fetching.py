@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Protocol
 
-from neve.core.work import DeleteFile
 from neve.kernels.arrow.model import RefusedError
 from neve.kernels.prefetch import HOLE_BYTES, RANGE_BYTES, Range, read_ahead
 from neve.kernels.streams import BytesSource, Source
+from neve.rewrite.work_order import DeleteFile
 
 
-class Storage(Protocol):
+class DeleteStorage(Protocol):
     """Where delete files are opened."""
 
     def source(self, location: str, size_bytes: int) -> Source:
@@ -26,7 +26,7 @@ class Storage(Protocol):
 class Fetcher:
     """Opens delete files; `reads` counts the deletes that came from storage."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: DeleteStorage) -> None:
         self._storage = storage
         self.reads = 0
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.core.units import MIB
 from neve.kernels.arrow.casting import leaf_cast
 from neve.kernels.arrow.layout import Layouts, path_to
 from neve.kernels.arrow.model import ArrowInput, RefusedError, SchemaMismatchError
@@ -23,6 +22,7 @@ from neve.kernels.arrow.projection import Fill, Mismatch, filling
 from neve.kernels.arrow.reading import Reader
 from neve.kernels.arrow.schema import primitive
 from neve.kernels.streams import Source
+from neve.table.units import MIB
 
 KeyFields = Sequence[Mapping[str, Any]]
 _READING_BYTES = 64 * MIB

@@ -11,18 +11,18 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from neve.core.resolving import BYTES_PER_KEY, KEYS_SHARE
-from neve.core.units import MIB
-from neve.core.work import DeleteFile, DeleteKind, InputFile, WorkOrder
 from neve.kernels.arrow.model import DeletedRows, RefusedError
 from neve.kernels.arrow.schema import primitive
 from neve.kernels.deletes.cache import SHARED, DeleteCache
 from neve.kernels.deletes.equality import Keyed, KeySet
-from neve.kernels.deletes.fetching import Fetcher, Storage
+from neve.kernels.deletes.fetching import DeleteStorage, Fetcher
 from neve.kernels.deletes.keys import KeyFields, check_fields, read_keys
 from neve.kernels.deletes.position_files import read_positions
 from neve.kernels.deletes.puffin import check_vector
 from neve.kernels.deletes.waiting import Packed, Together, Vector
+from neve.rewrite.equality_rows import BYTES_PER_KEY, KEYS_SHARE
+from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile, WorkOrder
+from neve.table.units import MIB
 
 _BYTES_PER_POSITION = 8
 Part = tuple[Sequence[pa.Array], int]
@@ -31,7 +31,7 @@ Part = tuple[Sequence[pa.Array], int]
 class DeleteLoader:
     """Loads what an order's kernels ask for."""
 
-    def __init__(self, order: WorkOrder, storage: Storage, cache: DeleteCache = SHARED) -> None:
+    def __init__(self, order: WorkOrder, storage: DeleteStorage, cache: DeleteCache = SHARED) -> None:
         self._order, self._cache = order, cache
         self._fetcher = Fetcher(storage)
         self._limit_bytes = order.write.memory_bytes // KEYS_SHARE

@@ -17,16 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.core.units import MIB
 from neve.kernels.arrow.counting import tally
 from neve.kernels.arrow.encoding import Encodings
-from neve.kernels.arrow.layout import Layout, Layouts
-from neve.kernels.arrow.model import ArrowInput, Output, WriteOptions
-from neve.kernels.arrow.outputs import OutputFile, writer_properties
+from neve.kernels.arrow.layout import Layouts, ReadLayout
+from neve.kernels.arrow.model import ArrowInput, ArrowOutput, WriteOptions
+from neve.kernels.arrow.outputs import ParquetOutput, writer_properties
 from neve.kernels.arrow.reading import Reader
 from neve.kernels.arrow.schema import arrow_schema, leaves
 from neve.kernels.faults import CorruptFileError
 from neve.kernels.streams import Sink, Source
+from neve.table.units import MIB
 
 Longs = npt.NDArray[np.int64]
 Positions = dict[str, Longs]
@@ -67,7 +67,7 @@ class _Chosen:
 
     wanted: Sequence[bytes]
 
-    def __call__(self, metadata: pq.FileMetaData, layout: Layout) -> list[int]:
+    def __call__(self, metadata: pq.FileMetaData, layout: ReadLayout) -> list[int]:
         leaf = next((i for i, top in layout.leaf_ids.items() if top == PATH_ID), 0)
         return [i for i in range(metadata.num_row_groups) if self._may_hold(metadata.row_group(i).column(leaf).statistics)]
 
@@ -92,7 +92,7 @@ class _Found:
         codes, rows = encoded.indices.to_numpy(), places.to_numpy()
         order = np.argsort(codes, kind="stable")
         stops = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-        for code, name in enumerate(encoded.dictionary.to_pylist()):
+        for code, name in enumerate(_names(encoded.dictionary)):
             start, stop = (stops[code - 1] if code else 0), stops[code]
             if start < stop and (self.wanted is None or name in self.wanted):
                 self.parts.setdefault(name, []).append(rows[order[start:stop]])
@@ -101,13 +101,18 @@ class _Found:
         return {name: ascending(parts) for name, parts in self.parts.items()}
 
 
+def _names(paths: pa.Array) -> list[str]:
+    """Paths as the metadata spells them: what is not UTF-8 reads as Java reads it."""
+    return [path.decode("utf-8", "replace") for path in paths.cast(pa.large_binary()).to_pylist()]
+
+
 def ascending(parts: Sequence[Longs]) -> Longs:
     """All these positions together, ascending, each once."""
     whole = np.concatenate(parts) if len(parts) != 1 else parts[0]
     return np.unique(whole) if np.any(whole[1:] <= whole[:-1]) else whole
 
 
-def write_positions(sink: Sink, positions: Mapping[str, Longs], *, codec: str = "zstd") -> Output:
+def write_positions(sink: Sink, positions: Mapping[str, Longs], *, codec: str = "zstd") -> ArrowOutput:
     """Writes one file of the positions (ascending, each once) of one data file or of several; aborts the sink on failure."""
     try:
         return _write(sink, positions, WriteOptions(codec=codec))
@@ -116,7 +121,7 @@ def write_positions(sink: Sink, positions: Mapping[str, Longs], *, codec: str = 
         raise
 
 
-def _write(sink: Sink, positions: Mapping[str, Longs], options: WriteOptions) -> Output:
+def _write(sink: Sink, positions: Mapping[str, Longs], options: WriteOptions) -> ArrowOutput:
     ordered = sorted((path for path in positions if len(positions[path])), key=str.encode)
     if not ordered:
         raise ValueError("Cannot write a position delete file: it would delete nothing")
@@ -124,7 +129,7 @@ def _write(sink: Sink, positions: Mapping[str, Longs], options: WriteOptions) ->
     widest = max(len(path.encode()) for path in ordered)
     encodings = Encodings(dictionaries=("file_path",), deltas=())
     properties = writer_properties(options, encodings, columns, row_group_rows=_ROW_GROUP_ROWS, widest_bytes=widest)
-    file = OutputFile(sink, schema, columns, json.dumps(_SCHEMA), properties)
+    file = ParquetOutput(sink, schema, columns, json.dumps(_SCHEMA), properties)
     codes = np.repeat(np.arange(len(ordered), dtype=np.int32), [len(positions[path]) for path in ordered])
     rows = np.concatenate([positions[path] for path in ordered])
     for at in range(0, len(rows), _ROW_GROUP_ROWS):

@@ -12,15 +12,16 @@ from uuid import uuid4
 
 import numpy as np
 
-from neve.core.live import DataFile, delete_key, delete_of, describe_delete, describe_metrics, describe_vector
-from neve.core.positions import Longs
-from neve.core.units import MIB
 from neve.errors import BadRequestError
 from neve.kernels.deletes.fetching import Fetcher
 from neve.kernels.deletes.position_files import read_positions, write_positions
 from neve.kernels.deletes.puffin import write_vectors
 from neve.kernels.deletes.waiting import Packed, Together, Vector
-from neve.kernels.orders import Storage
+from neve.kernels.opening import confirm_output, confirm_size
+from neve.kernels.orders import OrderStorage
+from neve.rewrite.live_files import DataFile, delete_key, delete_of, describe_delete, describe_metrics, describe_vector
+from neve.table.positions import Longs
+from neve.table.units import MIB
 
 HELD_POSITIONS = 32 * MIB
 """How many are held at once, packed in two bytes each at most."""
@@ -31,7 +32,7 @@ Held = dict[str, list[Packed | Vector]]
 class StoredDeletes:
     """Deletes of one table; storage is opened when something is asked for, with the credentials of that moment."""
 
-    def __init__(self, storage: Callable[[], Storage], *, held_positions: int = HELD_POSITIONS) -> None:
+    def __init__(self, storage: Callable[[], OrderStorage], *, held_positions: int = HELD_POSITIONS) -> None:
         self._open, self._most = storage, held_positions
 
     def positions(self, deletes: Sequence[DataFile], path: str) -> Longs:
@@ -58,7 +59,7 @@ class StoredDeletes:
         other = next((delete for delete in known if _format(delete) not in ("parquet", "puffin")), None)
         if other is not None:
             message = f"Cannot read deletes from {other['file-path']}: they are in {_format(other)}, not in Parquet"
-            raise BadRequestError(message, hint="neve compact applies them, with the spark kernel.")
+            raise BadRequestError(message, hint="Compaction applies them, with the spark kernel: `neve compact TABLE`.")
         held: Held = {}
         if not known:
             return held
@@ -104,19 +105,21 @@ def _format(delete: DataFile) -> str:
     return str(delete["file-format"]).lower()
 
 
-def _vector_file(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
+def _vector_file(storage: OrderStorage, path: str, positions: Longs, home: DataFile) -> DataFile:
     """In a Puffin file of its own: Iceberg's Java API expires one although another of its vectors is live, and DuckDB takes a
     dense vector for the next one in its file as well."""
     location = f"{_beside(path)}.puffin"
     (vector,), size = write_vectors(storage.sink(location), [(path, positions)])
+    confirm_size(storage, location, size)
     return describe_vector(
         home, location, size_bytes=size, offset=vector.offset, length=vector.length, cardinality=vector.cardinality
     )
 
 
-def _position_file(storage: Storage, path: str, positions: Longs, home: DataFile) -> DataFile:
+def _position_file(storage: OrderStorage, path: str, positions: Longs, home: DataFile) -> DataFile:
     location = f"{_beside(path)}.parquet"
     output = write_positions(storage.sink(location), {path: positions})
+    confirm_output(storage, location, output.size_bytes, strictly=True)
     described = describe_delete(home, location, form="parquet", size_bytes=output.size_bytes, records=output.rows)
     return described | describe_metrics(output.metrics)
 

@@ -1,0 +1,1 @@
+"""The one way to change a table: the lease, the conflict check, the commit, and the journal."""

@@ -1,0 +1,71 @@
+"""The expiry that `compact --expire-snapshots` ends with: under the compaction's lease, and part of its record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.errors import CommitIncidentError
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
+from neve.table.units import counted
+
+if TYPE_CHECKING:
+    from neve.maintenance.expiry import ExpiryRecord
+    from neve.state import StateStore
+
+log = logging.getLogger(__name__)
+
+Held = Callable[[], None]
+"""Raises if the table's lease was lost."""
+
+
+@dataclass(frozen=True)
+class ExpireAfter:
+    """Made by `Expiring.after_compaction` for one table."""
+
+    expire: Callable[[StateStore, str, Held | None], ExpiryRecord | None]
+    """Expires snapshots after the run with this id; takes the lease itself unless it is held. None if nothing was due."""
+
+    def under_lease(self, record: RunRecord, assert_held: Held, store: StateStore) -> RunRecord:
+        """Expires snapshots after a run that holds the lease. The run has committed, so a failure of this is in its record."""
+        if (why := _unfit(record)) is not None:
+            return _with(record, SnapshotExpiry(outcome=RunOutcome.FAILED, reason=why))
+        try:
+            return _with(record, _outcome(self.expire(store, record.run_id, assert_held)))
+        except CommitIncidentError as error:
+            return record.model_copy(update={"incident": f"{error}. {error.hint}"})
+        except Exception as error:
+            log.warning("snapshots were not expired after run %s", record.run_id, exc_info=error)
+            return _with(record, SnapshotExpiry(outcome=RunOutcome.FAILED, reason=str(error)))
+
+    def alone(self, record: RunRecord, store: StateStore) -> RunRecord:
+        """Expires snapshots where there was nothing to compact."""
+        return _with(record, _outcome(self.expire(store, record.run_id, None)))
+
+
+def _unfit(record: RunRecord) -> str | None:
+    """Why no snapshot is expired after this run: a person, or a resume, may need them to find out what became of it."""
+    if record.outcome is RunOutcome.FAILED or record.incident is not None or record.table_gone is not None:
+        return "the compaction failed"
+    in_doubt = sum(group.state is GroupState.IN_DOUBT for group in record.groups)
+    return f"the commit outcome of {counted(in_doubt, 'group')} is unknown" if in_doubt else None
+
+
+def _outcome(done: ExpiryRecord | None) -> SnapshotExpiry:
+    if done is None or done.outcome is RunOutcome.NOTHING_TO_DO:
+        return SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept")
+    return SnapshotExpiry(
+        run_id=done.run_id,
+        outcome=done.outcome,
+        reason=done.reason,
+        snapshots=len(done.expired),
+        files=sum(done.files.values()),
+        size_bytes=done.size_bytes,
+        files_without_size=done.files_without_size,
+    )
+
+
+def _with(record: RunRecord, expiry: SnapshotExpiry) -> RunRecord:
+    return record.model_copy(update={"expiry": expiry})

@@ -1,1 +1,0 @@
-"""Decisions without IO: everything here is a pure function of its arguments."""

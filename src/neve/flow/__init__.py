@@ -1,1 +1,0 @@
-"""The story: inspect, plan, execute, commit, verify, record. One file per stage."""

@@ -1,0 +1,1 @@
+"""How a table is: score, findings, ranking, overlap, workload, and what queries read. Pure."""

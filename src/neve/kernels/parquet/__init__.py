@@ -1,0 +1,1 @@
+"""Parquet at the level of bytes: footers, pages, and the `copy` kernel."""

@@ -1,0 +1,357 @@
+"""Expires snapshots: first from the metadata alone, then what only they needed is written down for the quarantine.
+
+Called by `compose`. What goes is decided by `maintenance.retention` on the newest metadata, anew for each attempt. No file is
+deleted or moved, and none is written down while a ref is missing, or that any ref still needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import uuid4
+
+from neve.commit.lease import leased
+from neve.commit.protocol import Change, Retry, Settled, Terms, commit_or_raise
+from neve.commit.tools import Sleeper
+from neve.errors import (
+    BadRequestError,
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitIncidentError,
+    StorageError,
+)
+from neve.health.not_due import NotDue
+from neve.maintenance.expiry import ExpiryRecord, Setting
+from neve.maintenance.last_write import facts_to_keep
+from neve.maintenance.quarantine import Doomed, Fate, FateChange
+from neve.maintenance.record import Operation
+from neve.maintenance.retention import BINDING, Retention, Rules, SnapshotHistory, age_order, next_expiry, retain
+from neve.ports import Clock, Leases, Progress, Quarantine, Reachability, TableWriter
+from neve.rewrite.record import RunOutcome
+from neve.table.properties import GC_ENABLED, files_may_be_removed
+from neve.table.state import MAIN, TableName
+from neve.table.units import counted
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5
+"""Snapshots that a refusal names."""
+
+LISTED = 10_000
+"""The most files that a dry run lists; it counts them all."""
+METADATA_MAX = "write.metadata.previous-versions-max"
+
+
+@dataclass(frozen=True)
+class ExpiryRequest:
+    """What is asked for."""
+
+    table: TableName
+    table_uuid: str
+    rules: Rules
+    settings: tuple[Setting, ...] = ()
+    """How the rules came about; for the record."""
+    snapshots: tuple[int, ...] = ()
+    """Only these, by their ids."""
+    metadata_keep: int | None = None
+    """As many versions are to stay in the metadata's log; None to leave that as it is."""
+    metadata_only: bool = False
+    dry_run: bool = False
+
+
+class SnapshotRemoval(Protocol):
+    """A table's snapshots and refs where they are committed to."""
+
+    def history(self) -> SnapshotHistory:
+        """The newest."""
+        ...
+
+    def expire(
+        self, history: SnapshotHistory, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
+    ) -> bool:
+        """Removes snapshots and refs from the metadata, and sets properties, in one commit; touches no file. Returns False if
+        the table has changed since `history`. Raises CommitUnknownError, and VerificationError if another ref would go."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExpiryTools:
+    """Made by `compose` for one table."""
+
+    writer: TableWriter
+    past: SnapshotRemoval
+    files: Reachability
+    clock: Clock
+    sleep: Sleeper
+    quarantine: Quarantine | None = None
+    leases: Leases | None = None
+    progress: Progress | None = None
+    pinned: Callable[[], Mapping[int, str]] = dict
+    """Snapshots that runs need which were begun and never ended, and why."""
+    begun: Callable[[str, str], None] = lambda *_: None
+    """Told the run and the metadata that it starts from before the first change, so that a killed run's files are found."""
+    interrupted: Callable[[], Sequence[str]] = tuple
+    """The metadata that runs started from which were killed, oldest first."""
+
+
+def expire(request: ExpiryRequest, tools: ExpiryTools, assert_held: Callable[[], None] | None = None) -> ExpiryRecord:
+    """Carries an expiry out, or shows what it would do. Raises where something could not be read, or a ref is missing.
+
+    `assert_held` is given by a caller that holds the table's lease, and raises if that was lost.
+    """
+    run = _Expiry(request, tools, uuid4().hex, tools.clock.now_ms())
+    if request.dry_run:
+        return run.tell()
+    if assert_held is not None:
+        run.assert_held = assert_held
+        return run.carry_out()
+    table = (str(request.table), request.table_uuid)
+    with leased(*table, run.run_id, leases=tools.leases, writer=tools.writer, clock=tools.clock) as lease:
+        run.assert_held = lease.assert_held
+        return run.carry_out()
+
+
+@dataclass(eq=False)
+class _Expiry(Change[Retention, None]):
+    request: ExpiryRequest
+    tools: ExpiryTools
+    run_id: str
+    started_ms: int
+    newest: tuple[SnapshotHistory, Retention] = field(init=False)
+    """The newest history, and what is to be done about it."""
+    assert_held: Callable[[], None] = field(default=lambda: None)
+    """Raises if another process has taken the table over (`commit.lease`)."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def look(self) -> tuple[SnapshotHistory, Retention]:
+        """The newest history, and what is to be done about it."""
+        history, wanted = self.tools.past.history(), self.request.snapshots
+        only = [found for found in wanted if found in history.ids] if wanted else None
+        now, pinned = self.tools.clock.now_ms(), self.tools.pinned()
+        found = retain(history, self.request.rules, now_ms=now, pinned=pinned, only=only)
+        held = (found.kept[asked] for asked in wanted if asked in found.kept)
+        if (bound := next((kept for kept in held if kept.keep in BINDING), None)) is not None:
+            raise BadRequestError(f"Cannot expire snapshot {bound.snapshot_id} of {self.request.table}: {bound.why}")
+        return history, found
+
+    def first_look(self) -> tuple[SnapshotHistory, Retention]:
+        """The same, where it matters that snapshots asked for are there at all."""
+        history, found = self.look()
+        if unknown := [str(asked) for asked in self.request.snapshots if asked not in history.ids]:
+            newest = sorted(history.snapshots, key=lambda snapshot: snapshot.timestamp_ms)[-_NAMED:]
+            raise BadRequestError(
+                f"Cannot expire snapshot {', '.join(unknown)} of {self.request.table}: there is no such snapshot",
+                hint=f"It has {counted(len(history.snapshots), 'snapshot')}, the newest are "
+                f"{', '.join(str(snapshot.snapshot_id) for snapshot in newest)}.",
+            )
+        return history, found
+
+    def tell(self) -> ExpiryRecord:
+        """What would be done, file by file."""
+        history, found = self.first_look()
+        told = self._told(history, found)
+        if told.outcome is RunOutcome.NOTHING_TO_DO or told.metadata_only:
+            return told
+        tally, listed = _Tally(), list[str]()
+        for doomed in tally.counting(self.tools.files.lost_without(found.expired)):
+            if len(listed) < LISTED:
+                listed.append(doomed.path)
+        return told.model_copy(update={**tally.fields(), "listed": tuple(sorted(listed))})
+
+    def carry_out(self) -> ExpiryRecord:
+        """Under the lease."""
+        start, found = self.first_look()
+        told = self._told(start, found)
+        killed = list(self.tools.interrupted())
+        if told.outcome is RunOutcome.NOTHING_TO_DO and not killed:
+            return told
+        self.tools.begun(self.run_id, start.metadata_location)
+        failure = self._commit(start)
+        now = self.tools.past.history()
+        told = self._measured(told, start, now)
+        if failure is not None and not (told.expired or told.refs_removed):
+            return told.model_copy(update={"outcome": RunOutcome.FAILED, "reason": failure})
+        if (missing := self._missing(start, now)) is not None:
+            return told.model_copy(update={"outcome": RunOutcome.PARTLY_DONE, "reason": missing})
+        return told if told.metadata_only else self._write_down(told, [start.metadata_location, *killed])
+
+    def _commit(self, start: SnapshotHistory) -> str | None:
+        """Why not everything was expired; None if it was."""
+        tools, retry = self.tools, Retry.of(dict(start.properties))
+        terms = Terms(f"expiry of {self.request.table}", retry, tools.clock, tools.sleep, self.assert_held)
+        ended = commit_or_raise(self, terms)
+        return None if ended.settled is not None else ended.failure
+
+    def refresh(self) -> None:
+        """Plans on the newest history."""
+        self.newest = self.look()
+
+    def prepare(self) -> Retention | Settled[None]:
+        """What the newest history lets go."""
+        history, found = self.newest
+        if not (found.expired or found.refs or self._properties(history)):
+            return Settled(None)
+        if self.tools.progress:
+            self.tools.progress("expire", 0, len(found.expired))
+        return found
+
+    def send(self, found: Retention) -> Settled[None]:
+        """Expires by one exchange of metadata, which fails if anything has changed since the history was read."""
+        history, _ = self.newest
+        properties = self._properties(history) | self._last_writes(history, found)
+        if not self.tools.past.expire(history, found.expired, refs=found.refs, properties=properties):
+            raise CommitConflictError("another writer changed the table at the same moment")
+        return Settled(None)
+
+    def landed(self) -> Settled[None] | None:
+        """A lost answer is settled by the history: what is gone cannot go twice."""
+        history, _ = self.newest
+        gone = {snapshot for plan in self.open for snapshot in plan.expired}
+        return Settled(None) if gone and not history.ids & gone else None
+
+    def _properties(self, history: SnapshotHistory) -> dict[str, str]:
+        keep = self.request.metadata_keep
+        changes = keep is not None and history.properties.get(METADATA_MAX) != str(keep)
+        return {METADATA_MAX: str(keep)} if changes else {}
+
+    def _last_writes(self, history: SnapshotHistory, found: Retention) -> dict[str, str]:
+        """What the expired snapshots tell of the last write, which a later `ttl` needs (`ttl-since: last-write`)."""
+        return facts_to_keep(history, found.expired, now_ms=self.tools.clock.now_ms())
+
+    def _measured(self, told: ExpiryRecord, start: SnapshotHistory, now: SnapshotHistory) -> ExpiryRecord:
+        """The record with what is really gone, whatever the answers were."""
+        gone = {found for plan in self.open for found in plan.expired} - now.ids
+        refs = {name for plan in self.open for name in plan.refs} - {ref.name for ref in now.refs}
+        latest = self.open[-1] if self.open else None
+        return told.model_copy(
+            update={
+                "expired": tuple(s.snapshot_id for s in sorted(start.snapshots, key=age_order) if s.snapshot_id in gone),
+                "refs_removed": tuple(sorted(refs)),
+                "kept": latest.counts if latest is not None else told.kept,
+                "metadata_only": self._metadata_only(now),
+                "outcome": RunOutcome.DONE,
+                "reason": None,
+                "finished_ms": self.tools.clock.now_ms(),
+            }
+        )
+
+    def _missing(self, start: SnapshotHistory, now: SnapshotHistory) -> str | None:
+        """Why no file may be written down: a ref is gone that was to stay. A catalog that merges changes drops one that was
+        moved onto an expired snapshot at the same moment, and all that it names would look as if nothing needed it."""
+        planned = {name for plan in self.open for name in plan.refs}
+        lost = sorted({ref.name for ref in start.refs} - {ref.name for ref in now.refs} - planned)
+        if MAIN in lost:
+            raise CommitIncidentError(
+                f"Cannot stand by the expiry of {self.request.table}: branch {MAIN} is gone, since somebody moved it meanwhile",
+                hint=f"Set it again: the table was at snapshot {start.head} in {start.metadata_location}. No file was touched.",
+            )
+        return f"{', '.join(lost)} went meanwhile, so files are left for orphan removal" if lost else None
+
+    def _write_down(self, told: ExpiryRecord, since: Sequence[str]) -> ExpiryRecord:
+        """What nothing needs any more since any of these versions; the first is that of this run."""
+        if self.tools.quarantine is None:
+            raise BadRequestError(f"Cannot expire snapshots of {self.request.table}: there is no quarantine for their files")
+        self.assert_held()
+        unread, tally, new = list[str](), _Tally(), 0
+        for location in since:
+            found = _Tally()
+            try:
+                # Manifests are read while files are recorded: those of a killed run may have gone as orphans meanwhile.
+                doomed, now = self._reported(self.tools.files.lost_since(location), found), self.tools.clock.now_ms()
+                new += self.tools.quarantine.record_doomed(self.request.table_uuid, self.run_id, doomed, now)
+                tally.add(found)
+            except (CatalogUnreachableError, StorageError) as error:
+                log.warning("what %s named is not looked for: %s", location, error)
+                unread.append(f"what {location} named could not be found out, and is left for orphan removal: {error}")
+        struck = self._strike_needed(self.tools.quarantine)
+        again = [f"{counted(struck, 'file')} came into use again meanwhile and stay"] if struck else []
+        return told.model_copy(
+            update={
+                "outcome": RunOutcome.PARTLY_DONE if unread else RunOutcome.DONE,
+                **tally.fields(),
+                "recorded": new - struck,
+                "reason": "; ".join(unread + again) or None,
+                "finished_ms": self.tools.clock.now_ms(),
+            }
+        )
+
+    def _reported(self, lost: Iterable[Doomed], tally: _Tally) -> Iterator[Doomed]:
+        for number, doomed in enumerate(tally.counting(lost)):
+            if self.tools.progress and number % 1_000 == 0:
+                self.tools.progress("record", number, None)
+            yield doomed
+
+    def _strike_needed(self, quarantine: Quarantine) -> int:
+        """Takes off the list again whatever the table needs now; how many these were."""
+        uuid = self.request.table_uuid
+        written = (found.path for found in quarantine.quarantined(uuid, fates=[Fate.RECORDED], run_id=self.run_id))
+        needed = list(self.tools.files.needed(written))
+        if needed:
+            log.error("run %s wrote down %s files that are needed, such as %s", self.run_id, len(needed), needed[0])
+            quarantine.settle_doomed(uuid, (FateChange(path, Fate.NEEDED) for path in needed), self.tools.clock.now_ms())
+        return len(needed)
+
+    def _told(self, history: SnapshotHistory, found: Retention) -> ExpiryRecord:
+        """The plan as a record."""
+        request, properties = self.request, self._properties(history)
+        idle = not (found.expired or found.refs or properties)
+        return ExpiryRecord(
+            run_id=self.run_id,
+            table=str(request.table),
+            table_uuid=request.table_uuid,
+            operation=Operation.EXPIRE,
+            dry_run=request.dry_run,
+            outcome=RunOutcome.NOTHING_TO_DO if idle else RunOutcome.DONE,
+            reason="every snapshot is kept" if idle else None,
+            not_due=self._next(history) if idle else (),
+            started_ms=self.started_ms,
+            finished_ms=self.tools.clock.now_ms(),
+            snapshot_before=history.head,
+            snapshots_before=len(history.snapshots),
+            expired=found.expired,
+            refs_removed=found.refs,
+            metadata_keep=request.metadata_keep if properties else None,
+            kept=found.counts,
+            settings=request.settings,
+            metadata_only=self._metadata_only(history),
+        )
+
+    def _next(self, history: SnapshotHistory) -> tuple[NotDue, ...]:
+        """When there is something to expire."""
+        now, pinned = self.tools.clock.now_ms(), self.tools.pinned()
+        return (next_expiry(history, self.request.rules, now_ms=now, pinned=pinned),)
+
+    def _metadata_only(self, history: SnapshotHistory) -> str | None:
+        if not files_may_be_removed(history.properties):
+            return f"the table says gc.enabled={history.properties[GC_ENABLED]}: another catalog may need its files"
+        return "as was asked for" if self.request.metadata_only else None
+
+
+@dataclass
+class _Tally:
+    """Counts files as they stream by."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    size_bytes: int = 0
+    without_size: int = 0
+
+    def counting(self, lost: Iterable[Doomed]) -> Iterator[Doomed]:
+        for doomed in lost:
+            self.kinds[doomed.reason] += 1
+            self.size_bytes += doomed.size_bytes or 0
+            self.without_size += doomed.size_bytes is None
+            yield doomed
+
+    def add(self, other: _Tally) -> None:
+        self.kinds += other.kinds
+        self.size_bytes += other.size_bytes
+        self.without_size += other.without_size
+
+    def fields(self) -> dict[str, object]:
+        """As the record has them."""
+        return {"files": dict(self.kinds), "size_bytes": self.size_bytes, "files_without_size": self.without_size}

@@ -1,0 +1,411 @@
+"""ttl: removes rows that are past their time, whole files by metadata first, then what is left of them row by row.
+
+Called by `compose`. The cutoff is fixed before anything is looked at, so that a preview and an enforcement on the same snapshot
+count the same. A file goes only if its metadata proves every row past; rows go by a predicate, so that nothing younger is ever
+touched, whoever writes meanwhile. Commits are settled by looking at the table. No file is deleted: other refs have them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from shlex import quote
+from uuid import uuid4
+
+from neve.commit.lease import leased
+from neve.commit.protocol import COMMIT_ID, Change, Retry, Settled, Terms, commit_or_raise, take_back
+from neve.commit.tools import Tools
+from neve.errors import (
+    BadRequestError,
+    CatalogUnreachableError,
+    StorageError,
+    VerificationError,
+)
+from neve.health.not_due import NotDue
+from neve.maintenance.record import Operation
+from neve.maintenance.ttl import FileVerdict, Tally, TtlCounts, TtlLimits, TtlRecord, TtlRule, TtlTarget, limits_of, verdict
+from neve.ports import Clock, PastRows
+from neve.rewrite.live_files import Ancestor, LiveFile
+from neve.rewrite.record import RunOutcome
+from neve.table.state import MAIN, RUN_ID, TableName
+from neve.table.units import counted
+
+log = logging.getLogger(__name__)
+
+_DROPPED = {"files_dropped": "deleted-data-files", "rows_dropped": "deleted-records"}
+"""What the snapshot of a drop says of itself, by our names."""
+
+
+@dataclass(frozen=True)
+class TtlRequest:
+    """What is asked for. `previewed` are the counts that a preview with the same cutoff told of a snapshot."""
+
+    table: TableName
+    table_uuid: str
+    rule: TtlRule
+    cutoff_ms: int | None
+    """None if it is unknown from when the limit counts; then nothing is removed, for the reason in `unknown`."""
+    max_files: int
+    branch: str = MAIN
+    dry_run: bool = False
+    previewed_by: str | None = None
+    previewed: tuple[int | None, TtlCounts] | None = None
+    unknown: str | None = None
+    requested_at: int | None = None
+    """The branch's snapshot that the cutoff was counted from (`ttl-since: last-write`)."""
+
+    @property
+    def target(self) -> TtlTarget:
+        """What every destructive statement of this run is aimed at."""
+        return TtlTarget(self.table_uuid, self.branch, self.rule.field_id, self.rule.column, self.rule.type)
+
+
+def keep_all(request: TtlRequest, clock: Clock) -> TtlRecord:
+    """The record of a run that removes nothing since its cutoff is unknown."""
+    now, why = clock.now_ms(), request.unknown or "the cutoff is unknown"
+    return TtlRecord(
+        run_id=uuid4().hex,
+        table=str(request.table),
+        table_uuid=request.table_uuid,
+        branch=request.branch,
+        operation=Operation.TTL,
+        dry_run=request.dry_run,
+        outcome=RunOutcome.NOTHING_TO_DO,
+        reason=f"every row is kept: {why}",
+        not_due=(NotDue(rule="ttl-since", what=why, knob="ttl-since", until="the last write is known"),),
+        started_ms=now,
+        finished_ms=now,
+        rule=request.rule,
+        cutoff_ms=None,
+    )
+
+
+def expire_rows(
+    request: TtlRequest, tools: Tools, rows: PastRows, *, request_again: Callable[[], TtlRequest] | None = None
+) -> TtlRecord:
+    """Previews or enforces. Raises where something could not be read or counted; a commit that lost is in the record.
+
+    `request_again` is called under the lease if the branch has moved since the request was made: its cutoff may count from a
+    write that was rolled back since.
+    """
+    run_id, started_ms = uuid4().hex, tools.clock.now_ms()
+    if request.cutoff_ms is None:
+        return keep_all(request, tools.clock)
+    if request.dry_run:
+        return _Ttl(request, tools, rows, run_id, started_ms, limits_of(request.rule, request.cutoff_ms)).preview()
+    table = (str(request.table), request.table_uuid)
+    with leased(*table, run_id, leases=tools.leases, writer=tools.writer, clock=tools.clock) as lease:
+        tools.writer.refresh()
+        if request_again is not None and tools.writer.head(request.branch) != request.requested_at:
+            request = request_again()
+        if request.cutoff_ms is None:
+            return keep_all(request, tools.clock)
+        run = _Ttl(request, tools, rows, run_id, started_ms, limits_of(request.rule, request.cutoff_ms))
+        run.assert_held = lease.assert_held
+        return run.enforce()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The table at one head."""
+
+    head: int | None
+    past: tuple[LiveFile, ...] = ()
+    """To be dropped in this run."""
+    unsure: tuple[str, ...] = ()
+    """To be looked into."""
+    left: int = 0
+    reason: str | None = None
+    rule: NotDue | None = None
+    """Why files are left, if they are."""
+
+
+def _too_many(files: int, limit: int) -> NotDue:
+    return NotDue(
+        rule="limit",
+        what="files to open for single rows",
+        measured=files,
+        threshold=limit,
+        comparison="up to",
+        knob="max-files",
+        until="the limit is raised",
+    )
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """One attempt; `rows` by file, where single rows are deleted."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+class _GivenUp(Exception):  # noqa: N818 - ends a run with a record that says why
+    pass
+
+
+@dataclass
+class _Ttl:
+    request: TtlRequest
+    tools: Tools
+    rows: PastRows
+    run_id: str
+    started_ms: int
+    limits: TtlLimits
+    snapshots: list[int] = field(default_factory=list)
+    begun_on: int | None = None
+    assert_held: Callable[[], None] = field(default=lambda: None)
+    """Raises if another process has taken the table over (`commit.lease`)."""
+
+    def preview(self) -> TtlRecord:
+        """What would go."""
+        found = self.look()
+        counts = self._counts(found)
+        return self._told(found, counts, RunOutcome.NOTHING_TO_DO if counts.nothing else RunOutcome.DONE)
+
+    def enforce(self) -> TtlRecord:
+        """Under the lease."""
+        found = self.look()
+        planned = self._counts(found)
+        self._check_preview(found, planned)
+        if planned.nothing:
+            return self._told(found, planned, RunOutcome.NOTHING_TO_DO)
+        done = TtlCounts(files_left=planned.files_left)
+        try:
+            if found.past:
+                done = self._drop(done)
+            if planned.rows_deleted:
+                done = self._delete(done)
+        except (_GivenUp, BadRequestError) as failure:
+            if done.nothing and isinstance(failure, BadRequestError):
+                raise  # once files are gone, a refusal of the rest is recorded
+            outcome = RunOutcome.FAILED if done.nothing else RunOutcome.PARTLY_DONE
+            return self._told(found, done, outcome).model_copy(update={"reason": str(failure)})
+        return self._told(found, done, RunOutcome.DONE)
+
+    def look(self) -> _Found:
+        """The newest head, judged."""
+        self.report("look")
+        request, writer = self.request, self.tools.writer
+        writer.refresh()
+        head = writer.head(request.branch)
+        self.begun_on = head if self.begun_on is None else self.begun_on
+        specs = {spec.spec_id: spec for spec in self.tools.specs}
+        past, unsure = [], []
+        for file in self.rows.candidates(head, request.rule, self.limits) if head is not None else ():
+            found = verdict(file, request.rule, self.limits, specs.get(int(file.data_file["spec-id"])))
+            if found is FileVerdict.PAST:
+                past.append(file)
+            elif found is FileVerdict.UNSURE:
+                unsure.append(file.path)
+        return self._limited(head, past, unsure)
+
+    def _limited(self, head: int | None, past: list[LiveFile], unsure: list[str]) -> _Found:
+        """As much as one run may do. Rows wait until all whole files are gone: a delete by predicate would open these too."""
+        limit = self.request.max_files
+        chosen, over = tuple(past[:limit]), len(past) - limit
+        if over > 0:
+            return _Found(head, chosen, (), over + len(unsure), f"one run drops {counted(limit, 'file')} at most (max-files)")
+        if unsure and self.request.rule.by == "file":
+            reason, until = "files that may hold younger rows stay whole (ttl-by)", "all of their rows are past"
+            return _Found(head, chosen, (), len(unsure), reason, NotDue(rule="ttl-by", what=reason, knob="ttl-by", until=until))
+        if len(unsure) > limit:
+            rule = _too_many(len(unsure), limit)
+            return _Found(head, chosen, (), len(unsure), f"one run opens {counted(limit, 'file')} at most (max-files)", rule)
+        return _Found(head, chosen, tuple(unsure))
+
+    def _counts(self, found: _Found) -> TtlCounts:
+        self.report("count")
+        inside = self.inside(found.head, found.unsure)
+        return TtlCounts(
+            files_dropped=len(found.past),
+            rows_dropped=sum(file.records for file in found.past),
+            bytes_dropped=sum(file.size_bytes for file in found.past),
+            files_touched=len(inside),
+            rows_deleted=sum(inside.values()),
+            files_left=found.left,
+        )
+
+    def inside(self, head: int | None, unsure: tuple[str, ...]) -> Mapping[str, int]:
+        if head is None or not unsure:
+            return {}
+        found = self.rows.tallies(head, unsure, self.request.rule, self.limits)
+        return {path: tally.past for path, tally in found.items() if tally.past}
+
+    def _check_preview(self, found: _Found, planned: TtlCounts) -> None:
+        """On the snapshot that was previewed, with its cutoff, nothing else may come out."""
+        snapshot, counts = self.request.previewed or (None, planned)
+        if snapshot == found.head and counts != planned:
+            raise VerificationError(
+                f"Cannot enforce the limit of {self.request.table}: of the snapshot that was previewed, other counts came out",
+                hint=f"If max-files or ttl-by was changed since, preview again: `neve ttl {quote(str(self.request.table))}`.",
+            )
+
+    def _drop(self, done: TtlCounts) -> TtlCounts:
+        """Whole files, in one commit; counted by what the snapshot says of itself."""
+        change = _Drop(self)
+        ours = self._commit(change)
+        if ours is None:
+            return done  # others removed them meanwhile
+        self.snapshots.append(ours.snapshot_id)
+        told = {name: int(ours.summary.get(key, 0)) for name, key in _DROPPED.items()}
+        # The snapshot's own size has the vectors of these files in it.
+        return done.model_copy(update={**told, "bytes_dropped": sum(file.size_bytes for file in change.files)})
+
+    def _delete(self, done: TtlCounts) -> TtlCounts:
+        """Row by row, in one commit. Counted on the snapshot that it was committed on, and compared with what it took out."""
+        change = _Delete(self)
+        ours = self._commit(change)
+        if ours is not None:
+            self.snapshots.append(ours.snapshot_id)
+        if ours is not None and ours.parent_id is not None and self.tools.writer.knows(ours.parent_id):
+            return done.model_copy(update=self._proved_or_undone(ours, ours.parent_id))
+        return done.model_copy(update={"files_touched": len(change.rows), "rows_deleted": sum(change.rows.values())})
+
+    def _proved_or_undone(self, ours: Ancestor, parent: int) -> dict[str, int]:
+        """What the delete removed. One whose rows cannot be counted is rolled back too, while nothing was committed on it."""
+        try:
+            return self._proved(ours, parent)
+        except (CatalogUnreachableError, StorageError, VerificationError) as error:
+            if not self.tools.writer.roll_back(ours.snapshot_id, parent, self.request.branch):
+                raise
+            self.snapshots.remove(ours.snapshot_id)
+            raise _GivenUp(f"snapshot {ours.snapshot_id} was rolled back: its rows could not be counted: {error}") from error
+
+    def _proved(self, ours: Ancestor, parent: int) -> dict[str, int]:
+        """Counts what a delete removed, by the rows of every file that it changed. If any other row left, it is rolled back.
+
+        Counted by rows and not by the snapshot's summary: that counts a row twice which two deletes name, and does not tell
+        which column the statement went by.
+        """
+        before, after = self._changed(parent, ours.snapshot_id)
+        old, new = self._tallies(parent, before), self._tallies(ours.snapshot_id, after)
+        past = sum(tally.past for tally in old.values()) - sum(tally.past for tally in new.values())
+        lost = past + sum(tally.kept for tally in old.values()) - sum(tally.kept for tally in new.values())
+        if lost != past:
+            self._roll_back(ours, f"{counted(lost, 'row')} left the table and {past:,} of them were past their time")
+        # Where writers need not wait for a delete, rows that came meanwhile are left for another time.
+        touched = [path for path, tally in old.items() if tally.past > (new[path].past if path in new else 0)]
+        return {"files_touched": len(touched), "rows_deleted": past}
+
+    def _changed(self, parent: int, ours: int) -> tuple[list[str], list[str]]:
+        """The files of either snapshot that the other does not have, or has with other deletes."""
+        old, new = ({f.path: f for f in self.tools.writer.scan(at, statistics=False)} for at in (parent, ours))
+        same = {path for path in old.keys() & new.keys() if old[path].deletes == new[path].deletes}
+        return sorted(old.keys() - same), sorted(new.keys() - same)
+
+    def _tallies(self, snapshot_id: int, paths: list[str]) -> Mapping[str, Tally]:
+        return self.rows.tallies(snapshot_id, paths, self.request.rule, self.limits)
+
+    def _roll_back(self, ours: Ancestor, wrong: str) -> None:
+        head, branch = self.tools.writer.head(self.request.branch), self.request.branch
+        take_back(self.tools.writer, [ours], wrong, head=head, branch=branch, run_id=self.run_id)
+        self.snapshots.remove(ours.snapshot_id)
+        raise _GivenUp(f"snapshot {ours.snapshot_id} was rolled back: {wrong}")
+
+    def _commit(self, change: _RowRemoval) -> Ancestor | None:
+        """Returns the snapshot of a change; None if there is nothing left to remove. Raises _GivenUp with the last failure."""
+        writer, tools = self.tools.writer, self.tools
+        terms = Terms(
+            f"run {self.run_id}, {change.stage}", Retry.of(writer.properties()), tools.clock, tools.sleep, self.assert_held
+        )
+        try:
+            ended = commit_or_raise(change, terms)
+        except VerificationError as error:  # the table is not the one that was planned for; a retry would not change that
+            raise _GivenUp(str(error)) from error
+        if ended.settled is None:
+            raise _GivenUp(ended.failure)
+        return ended.settled.result
+
+    def _told(self, found: _Found, counts: TtlCounts, outcome: RunOutcome) -> TtlRecord:
+        request = self.request
+        nothing = "no row is past its time" if outcome is RunOutcome.NOTHING_TO_DO else None
+        return TtlRecord(
+            run_id=self.run_id,
+            table=str(request.table),
+            table_uuid=request.table_uuid,
+            branch=request.branch,
+            operation=Operation.TTL,
+            dry_run=request.dry_run,
+            outcome=outcome,
+            reason=found.reason or nothing,
+            not_due=(found.rule,) if nothing and found.rule is not None else (),
+            started_ms=self.started_ms,
+            finished_ms=self.tools.clock.now_ms(),
+            snapshot_before=self.begun_on,
+            snapshots=tuple(self.snapshots),
+            rule=request.rule,
+            cutoff_ms=request.cutoff_ms,
+            counts=counts,
+            previewed_by=request.previewed_by,
+            files=tuple(file.path for file in found.past),
+        )
+
+    def report(self, stage: str) -> None:
+        if self.tools.progress:
+            self.tools.progress(stage, 0, None)
+
+
+class _RowRemoval(Change[_Removed, Ancestor | None]):
+    """One commit that removes rows. It asks for files that are live, or for rows that exist, so at most one attempt does
+    anything."""
+
+    stage: str
+
+    def __init__(self, run: _Ttl) -> None:
+        super().__init__()
+        self._run, self._commit_id = run, uuid4().hex
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """Identifies the snapshot."""
+        return {RUN_ID: self._run.run_id, COMMIT_ID: self._commit_id}
+
+    def refresh(self) -> None:
+        self._run.tools.writer.refresh()
+
+    def landed(self) -> Settled[Ancestor | None] | None:
+        run, writer = self._run, self._run.tools.writer
+        head = writer.head(run.request.branch)
+        ancestors = writer.ancestry(head, run.begun_on) if head is not None else []
+        ours = next((ancestor for ancestor in ancestors if ancestor.summary.get(COMMIT_ID) == self._commit_id), None)
+        return Settled(ours) if ours is not None else None
+
+    def is_named(self) -> bool:
+        return bool(self._run.tools.writer.snapshots_with(COMMIT_ID, self._commit_id))
+
+
+class _Drop(_RowRemoval):
+    """Drops files in which every row is past its time."""
+
+    stage = "drop"
+    files: tuple[LiveFile, ...] = ()
+
+    def prepare(self) -> _Removed | Settled[Ancestor | None]:
+        self._run.report(self.stage)
+        self.files = self._run.look().past
+        return _Removed() if self.files else Settled(None)
+
+    def send(self, sent: _Removed) -> None:  # noqa: ARG002
+        self._run.rows.drop([file.data_file for file in self.files], self.summary, self._run.request.target)
+
+
+class _Delete(_RowRemoval):
+    """Deletes rows by the predicate of the rule."""
+
+    stage = "delete"
+
+    def __init__(self, run: _Ttl) -> None:
+        super().__init__(run)
+        self.rows: Mapping[str, int] = {}
+
+    def prepare(self) -> _Removed | Settled[Ancestor | None]:
+        self._run.report(self.stage)
+        found = self._run.look()
+        inside = self._run.inside(found.head, found.unsure)
+        return _Removed(inside) if inside else Settled(None)
+
+    def send(self, sent: _Removed) -> None:
+        run = self._run
+        run.rows.delete(run.request.rule, run.limits, self.summary, run.request.target)
+        self.rows = sent.rows

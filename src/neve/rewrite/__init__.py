@@ -1,0 +1,1 @@
+"""What a rewrite does: selection, strategies, packing, kernels, cost, work orders, proof. Pure."""

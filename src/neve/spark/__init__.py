@@ -1,0 +1,1 @@
+"""Everything that runs on Spark. No other package imports pyspark."""

@@ -1,0 +1,1 @@
+"""Expiry, orphan search, TTL, manifests, tags and statistics on Spark."""

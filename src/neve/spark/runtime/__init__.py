@@ -1,0 +1,1 @@
+"""Java, jars and the Spark session."""

@@ -1,0 +1,1 @@
+"""One Iceberg table inside the driver's JVM."""

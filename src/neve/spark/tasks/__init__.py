@@ -1,0 +1,1 @@
+"""Rewrites, content checks and delete resolution as Spark jobs."""

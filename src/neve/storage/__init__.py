@@ -1,0 +1,1 @@
+"""Files by location: local disks and object stores."""

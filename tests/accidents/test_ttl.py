@@ -1,0 +1,149 @@
+"""Removing old rows: no younger row goes, whatever is renamed, redirected, compacted or expired meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neve.errors import BadRequestError
+from neve.maintenance.last_write import facts_to_keep
+from neve.maintenance.ttl import cutoff_ms
+from neve.operations.ttl import _Ttl
+from neve.rewrite.planner import Request
+from neve.spark.maintenance.ttl import SparkPastRows, confirm_target
+from neve.spark.table.redirects import refuse_redirects
+from neve.table import time_format
+from tests.accidents.unguarded import accident, answering, without
+from tests.accidents.whole import assert_whole
+from tests.spark.limiting import CLOCK, DAY, NOON, Kept, Make, maker, striking, swap_names, with_two_times
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OUR_TRIALS = "Neve's own trials"
+
+
+@pytest.fixture
+def make(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Make]:
+    yield maker(spark, warehouse, tmp_path, "accidents")
+    CLOCK.seconds = NOON.timestamp()
+
+
+@accident(
+    "A table that nobody wrote to lost all its rows, once expiry had removed the snapshot of its last write",
+    evidence=OUR_TRIALS,
+    guard="expiry writes the last write into the table in the same commit; while it is unknown every row is kept",
+    behind=[answering(facts_to_keep, "{}")],
+    without=[without(cutoff_ms, "return None", "since = now_ms")],
+    sees="other rows",
+)
+def test_an_idle_table_is_compacted_and_expired(make: Make) -> None:
+    table, now = make(), time.time()
+    for first in (0, 10):
+        table.insert(f"SELECT id + {first}, timestamp_seconds({int(now)} - id * {DAY}) FROM range(3)")
+    CLOCK.seconds = now + 60
+    name = f"accidents.{table.bench.name}"
+    knobs = {
+        "ttl": "30 days",
+        "ttl-column": "ts",
+        "ttl-since": "last-write",
+        "snapshot-keep": "1 days",
+        "snapshot-min-count": "1",
+    }
+    with table.open(knobs) as neve:
+        neve.ttl(name)
+        CLOCK.seconds += 1  # of two runs at one moment, nobody knows which is the newer
+        neve.ttl(name, enforce=True)
+        neve.compact(name, request=Request(force=True))
+        CLOCK.seconds += 5 * DAY
+        neve.expire(name)
+        assert len(table.bench.load().metadata.snapshots) == 1
+        CLOCK.seconds += 60 * DAY
+        neve.ttl(name, enforce=True)
+    assert_whole(table.bench.load(), {"main": [0, 1, 2, 10, 11, 12]})
+
+
+def enforce_while_columns_swap_names(table: Kept, kind: str) -> None:
+    """The second enforcement of a limit, on a table whose names change before a step of it."""
+    table.ttl()
+    table.ttl(enforce=True)
+    table.insert("SELECT 20, timestamp_seconds(1), timestamp_seconds(1) UNION ALL SELECT 21, now(), timestamp_seconds(1)")
+    with pytest.MonkeyPatch.context() as patched:
+        striking(patched, kind, before=lambda: swap_names(table))
+        table.ttl(enforce=True)
+    lost = sorted({1, 11, 12, 21} - set(table.ids()))
+    assert not lost, f"lost rows: {lost}"
+
+
+NO_PROOF = without(_Ttl._proved, "if lost != past:", "if False:")
+
+
+@accident(
+    "Rows were deleted by another column, which had come to the name of the first since the table was read",
+    evidence=OUR_TRIALS,
+    guard="field id, name and type are confirmed right before; the statement is built from the name that the field id has now",
+    behind=[answering(confirm_target, "None")],
+    without=[
+        without(SparkPastRows._destroy, 'send(_quoted(*found[0]) if found else "")', "send(_quoted(target.column))"),
+        NO_PROOF,
+    ],
+    sees="lost rows",
+)
+def test_names_change_between_our_metadata_and_spark_s(make: Make) -> None:
+    enforce_while_columns_swap_names(with_two_times(make("ts TIMESTAMP, made TIMESTAMP")), "delete")
+
+
+@accident(
+    "Names of columns changed after the last check and before the statement found them",
+    evidence=OUR_TRIALS,
+    guard="rows of all files that a delete changed are counted by field id before and after; if others left, it is rolled back",
+    without=[NO_PROOF],
+    sees="lost rows",
+)
+def test_names_change_after_the_check(make: Make) -> None:
+    enforce_while_columns_swap_names(with_two_times(make("ts TIMESTAMP, made TIMESTAMP")), "_send")
+
+
+@accident(
+    "Rows were deleted on the branch that the session's `spark.wap.branch` named",
+    evidence=OUR_TRIALS,
+    guard="a session that redirects writes is refused; each statement names its branch",
+    behind=[answering(refuse_redirects, "None")],
+    without=[without(SparkPastRows.delete, ".{_quoted(f'branch_{target.branch}')}", "")],
+    sees="other rows",
+)
+def test_a_session_writes_to_a_branch_for_audits(make: Make) -> None:
+    table = make()
+    table.append(10, 40, 31, 29, 1)
+    table.sql("ALTER TABLE {} CREATE BRANCH audit")
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    table.ttl()
+    table.bench.spark.conf.set("spark.wap.branch", "audit")
+    try:
+        with suppress(BadRequestError):
+            table.ttl(enforce=True)
+    finally:
+        table.bench.spark.conf.unset("spark.wap.branch")
+    found = table.of_ref("audit")
+    assert found == [10, 11, 12, 13], f"other rows on audit: {found}"
+
+
+@accident(
+    "Texts that are no times, such as a day and a line end, were deleted as old",
+    evidence=OUR_TRIALS,
+    guard="a value has to match its format to the very end; in Java `$` stands before a final line end too",
+    without=[without(time_format.expression, "(pattern)}\\z", "(pattern)}$")],
+    sees="other rows",
+)
+def test_a_text_ends_with_a_line_end(make: Make) -> None:
+    table = make("day STRING")
+    table.insert("SELECT 1, '2020-01-01' UNION ALL SELECT 2, concat('2020-01-01', chr(10)) UNION ALL SELECT 3, '2025-06-01'")
+    knobs = {"ttl-format": "yyyy-MM-dd"}
+    table.ttl(column="day", knobs=knobs)
+    table.ttl(column="day", knobs=knobs, enforce=True)
+    assert_whole(table.bench.load(), {"main": [2, 3]})
