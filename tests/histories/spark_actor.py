@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -131,26 +133,28 @@ def _chosen(keys: Iterable[int]) -> str:
 
 def main() -> None:
     take_host_name()
+    # The session ends with its connection, also when the garbage collector finds a connection that nobody holds.
+    with ExitStack() as connections:
+        serve(partial(start, connections))
 
-    def start(_: Tell) -> Any:
-        from neve.compose import Neve
-        from neve.settings import load_settings
 
-        spark = Neve.open(load_settings(file=Path(sys.argv[1]))).spark
-        spark.sql("SELECT 1").collect()
-        inserting, changing = Writer(spark, sys.argv[2]), Writer(spark, sys.argv[2])
-        calls = {
-            "insert": inserting.insert,
-            "update": inserting.update,
-            "delete": inserting.delete,
-            "rows": inserting.rows,
-            "upsert": changing.upsert,
-            "delete-equal": changing.upsert,
-            "merge": changing.merge,
-        }
-        return calls, ["spark", "cdc"]
+def start(connections: ExitStack, _: Tell) -> Any:
+    from neve.compose import Neve
+    from neve.settings import load_settings
 
-    serve(start)
+    spark = connections.enter_context(Neve.open(load_settings(file=Path(sys.argv[1])))).spark
+    spark.sql("SELECT 1").collect()
+    inserting, changing = Writer(spark, sys.argv[2]), Writer(spark, sys.argv[2])
+    calls = {
+        "insert": inserting.insert,
+        "update": inserting.update,
+        "delete": inserting.delete,
+        "rows": inserting.rows,
+        "upsert": changing.upsert,
+        "delete-equal": changing.upsert,
+        "merge": changing.merge,
+    }
+    return calls, ["spark", "cdc"]
 
 
 if __name__ == "__main__":
