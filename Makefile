@@ -24,8 +24,9 @@ demo: setup ## Write bad tables into ./demo-warehouse, look at them, and compact
 test: setup ## Run the tests that need no server
 	@$(PYTEST) $(PARALLEL) -m "not slow and not stack"
 
-soak: setup ## Run the long tests: kills at every stage, stress, faults
+soak: setup ## Run the long tests: kills at every stage, stress, faults, every case on PySpark 3.5
 	@$(PYTEST) -m slow
+	@scripts/spark35.sh
 
 test-quick: setup ## Run the tests that start neither Spark nor a server
 	@$(PYTEST) $(PARALLEL) -m "not spark and not stack and not slow"
@@ -33,8 +34,8 @@ test-quick: setup ## Run the tests that start neither Spark nor a server
 test-stack: setup ## Run the tests against real servers; those that cannot be had are skipped with the reason
 	@$(PYTEST) -m "stack and not slow"
 
-test-spark35: setup ## Run the Spark tests on PySpark 3.5, in .venv35, but for those that no Spark can change
-	@scripts/spark35.sh
+test-spark35: setup ## Run the first case of each Spark test on PySpark 3.5, in .venv35 (make soak runs all cases)
+	@scripts/spark35.sh --first-cases
 
 lint: setup ## Check style, types, import contracts and documentation
 	@.venv/bin/ruff check .

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the Spark tests on PySpark 3.5, which needs older libraries than the main environment: `make test-spark35`.
-# Builds .venv35 on first use and after a change of the pins; safe to interrupt. Arguments go to pytest, `tests/spark` for all.
+# Builds .venv35 on first use and after a change of the pins; safe to interrupt. Arguments go to pytest: paths, or `--first-cases`
+# to run only the first case of each parametrized test.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,8 +30,8 @@ fi
 # the commands that we show: what they start is tested here by its own file.
 same="cdc commands_run commit_rules damaged_footers deletes_damage deletes_machine deltas gone_table late_deletes late_fates
 maintenance_killed maintenance_machine resume two_hosts"
-if [ $# -eq 0 ]; then
-  set -- tests/spark
+if [ $# -eq 0 ] || [ "$*" = --first-cases ]; then
+  set -- tests/spark "$@"
   for name in $same; do
     set -- "$@" "--ignore=tests/spark/test_$name.py"
   done

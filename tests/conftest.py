@@ -30,6 +30,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--first-cases", action="store_true", help="run only the first case of each parametrized test")
+
+
+@pytest.hookimpl(trylast=True)  # after `-m` has taken out what is slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--first-cases"):
+        first = dict[str, pytest.Item]()
+        for item in items:
+            first.setdefault(item.nodeid.partition("[")[0], item)
+        items[:] = first.values()
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """State, cache and settings of whoever runs the tests stay out of them; downloaded jars are shared."""
