@@ -42,7 +42,8 @@ def make(root: Path, wanted: Wanted, *, content: bytes = _CONTENT, base: bool = 
     with archive_store.locked(root, wait=True), archive_store.staging(root) as directory:
         (directory / CLASSES).write_bytes(content)
         if base:
-            (directory / BASE).write_bytes(b"base")
+            (root / wanted.key).mkdir()
+            (root / wanted.key / BASE).write_bytes(b"base")
         return archive_store.publish(root, wanted, directory)
 
 

@@ -117,7 +117,7 @@ def _make(recording: Recording) -> None:
             return
         try:
             with archive_store.staging(root) as directory:
-                run_job(recording, archive_store.recording_options(wanted.java, directory))
+                run_job(recording, archive_store.recording_options(root, wanted, directory))
                 archive_store.publish(root, wanted, directory)
         except Exception as error:
             archive_store.note_failure(root, wanted, str(error))

@@ -68,6 +68,8 @@ def _obstacle(options: SparkOptions, wanted: Wanted, root: Path) -> str | None:
     from neve.spark.runtime import archive_store, class_path
     from neve.spark.runtime.class_archive import is_plain
 
+    if not options.class_archive:
+        return "spark.class-archive is off"
     if not class_path.is_one_jvm(options.master):
         return f"archives are for local masters, not for {options.master}"
     if not any(path.name.startswith("iceberg-spark-runtime") for path in wanted.entries):

@@ -406,7 +406,8 @@ class Neve:
         """Fetches jars, prepares Java and makes the class archive for sessions of this place."""
         from neve.compose.class_archives import prepare
 
-        _, needs = self._place.spark_catalogs()
+        # Without any catalog, the next command most likely names a directory (--warehouse).
+        needs = self._place.spark_catalogs()[1] if self._place.described else {"sqlite"}
         return prepare(self._place.spark_options(), needs)
 
     def doctor(self, *, start_spark: bool = False) -> tuple[DoctorCheck, ...]:

@@ -1,6 +1,7 @@
 """Keeps class-data archives on disk: one writer at a time, whole or not at all, the least recently used removed.
 
-Called by `compose.class_archives`. An archive is built in a directory beside its place and renamed.
+Called by `compose.class_archives`. Files are written beside their place and renamed; the record comes last, and without it an
+archive does not count.
 """
 
 from __future__ import annotations
@@ -56,13 +57,15 @@ def staging(root: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def recording_options(java: Java, directory: Path) -> tuple[str, ...]:
+def recording_options(root: Path, wanted: Wanted, directory: Path) -> tuple[str, ...]:
     """Java options with which a JVM writes the classes that it loaded when it ends."""
     written = f"-XX:ArchiveClassesAtExit={directory / CLASSES}"
-    if has_base(java):
+    if has_base(wanted.java):
         return (written,)
-    _dump_base(java, directory / BASE)
-    return (f"-XX:SharedArchiveFile={directory / BASE}", written)
+    _dump_base(wanted.java, directory / BASE)
+    place = _emptied(root, wanted)
+    (directory / BASE).rename(place / BASE)  # at its final place: Java writes this path into the archive of classes
+    return (f"-XX:SharedArchiveFile={place / BASE}", written)
 
 
 def has_base(java: Java) -> bool:
@@ -74,16 +77,22 @@ def publish(root: Path, wanted: Wanted, directory: Path) -> Path:
     """Moves a recorded archive to its place. Raises EnvironmentFaultError if the JVM did not write one."""
     if not _is_written(directory / CLASSES):
         raise EnvironmentFaultError("Cannot make a class archive: Java did not write one")
-    files = {path.name: {"bytes": path.stat().st_size, "crc32": checksum(path)} for path in directory.glob("*.jsa")}
+    place = root / wanted.key if (root / wanted.key / BASE).exists() else _emptied(root, wanted)
+    (directory / CLASSES).rename(place / CLASSES)
+    files = {path.name: {"bytes": path.stat().st_size, "crc32": checksum(path)} for path in place.glob("*.jsa")}
     record = {"java": str(wanted.java.home), "spark": wanted.spark_version, "files": files}
     (directory / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
-    directory.chmod(0o755)
-    place = root / wanted.key
-    if place.exists():  # damaged, or it would not have been made again
-        shutil.rmtree(place)
-    directory.rename(place)
+    (directory / RECORD).rename(place / RECORD)
     _failure(root, wanted).unlink(missing_ok=True)
     _remove_unused(root)
+    return place
+
+
+def _emptied(root: Path, wanted: Wanted) -> Path:
+    """The archive's place. What is there already is damaged, or it would not be made again."""
+    place = root / wanted.key
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
     return place
 
 
@@ -133,6 +142,14 @@ def _dump_base(java: Java, path: Path) -> None:
 
 def _remove_unused(root: Path) -> None:
     """JVMs that have a removed archive open keep it."""
-    records = sorted(root.glob(f"*/{RECORD}"), key=lambda record: record.stat().st_mtime, reverse=True)
-    for record in records[KEPT:]:
-        shutil.rmtree(record.parent, ignore_errors=True)
+    made = [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    for place in sorted(made, key=_last_used, reverse=True)[KEPT:]:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _last_used(place: Path) -> float:
+    """0 for what a recording left that did not come to its end."""
+    try:
+        return (place / RECORD).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PLAIN_LOCAL = re.compile(r"local(\[.*\])?")
+_SUBMITTED_JARS = re.compile(r"-(jars|packages)\b")
 _OWN_JARS = ("spark.jars", "spark.jars.packages")
 
 
@@ -28,8 +29,7 @@ def holds_jars(master: str, conf: Mapping[str, str], home: Path, environ: Mappin
     stay beside theirs.
     """
     environ = os.environ if environ is None else environ
-    submitted = environ.get("PYSPARK_SUBMIT_ARGS", "")
-    named = any(key in conf for key in _OWN_JARS) or "--jars" in submitted or "--packages" in submitted
+    named = any(key in conf for key in _OWN_JARS) or _SUBMITTED_JARS.search(environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return is_one_jvm(master) and not named and not _defaults_name_jars(home, environ)
 
 
