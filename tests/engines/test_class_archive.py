@@ -106,7 +106,12 @@ def test_a_java_without_a_base_archive_gets_both(root: Path, wanted: Wanted) -> 
     place = make(root, wanted, base=True)
     found = find(wanted, root)
     assert found is not None
-    assert found.options == (f"-XX:SharedArchiveFile={place}/base.jsa:{place}/classes.jsa", "-Xshare:auto", class_archive.QUIET)
+    assert found.options == (
+        f"-XX:SharedArchiveFile={place}/base.jsa:{place}/classes.jsa",
+        "-Xshare:auto",
+        class_archive.QUIET,
+        *class_archive.IN_PLACE,
+    )
     (place / BASE).write_bytes(b"xxxx")
     assert find(wanted, root) is None
 
@@ -229,6 +234,14 @@ def test_the_class_path_is_in_the_order_of_the_launcher(tmp_path: Path) -> None:
         "dist.jar",
         "ours.jar",
     ]
+
+
+def test_an_entry_is_on_the_class_path_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").write_text("", encoding="utf-8")
+    conf = {"spark.driver.extraClassPath": f"{tmp_path}/a.jar:{tmp_path}/a.jar"}
+    entries = class_path.entries(tmp_path, [tmp_path / "a.jar"], conf, {})
+    assert class_path.argument_file(entries) == f'-cp "{tmp_path}/a.jar"\n'
+    assert class_path.argument_file([Path('/a "b"\\c')]) == '-cp "/a \\"b\\"\\\\c"\n'
 
 
 def test_a_recording_is_the_same_after_a_command_line() -> None:

@@ -45,12 +45,18 @@ def entries(
         *(environ.get(name, "") for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")),
         *distribution_path(jars, environ).split(os.pathsep),
     ]
-    return tuple(path for text in texts if text for path in _expanded(text))
+    return tuple(dict.fromkeys(path for text in texts if text for path in _expanded(text)))
 
 
 def distribution_path(jars: Collection[Path], environ: Mapping[str, str]) -> str:
     """The value of SPARK_DIST_CLASSPATH, which the launcher puts at the end: the user's own, then our jars."""
     return os.pathsep.join([*filter(None, [environ.get("SPARK_DIST_CLASSPATH", "")]), *map(str, jars)])
+
+
+def argument_file(paths: Sequence[Path]) -> str:
+    """The content of a file of arguments that gives Java this class path; of two `-cp`, the last one counts."""
+    quoted = os.pathsep.join(map(str, paths)).replace("\\", "\\\\").replace('"', '\\"')
+    return f'-cp "{quoted}"\n'
 
 
 def _expanded(text: str) -> Iterator[Path]:

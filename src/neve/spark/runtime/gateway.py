@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STOP_SECONDS = 20
-_RECORDING_SECONDS = 300
+_RECORDS, _RECORDING_SECONDS = "-XX:ArchiveClassesAtExit=", 300
 """A JVM that records a class archive writes it while it ends."""
 _TAIL_LINES = 12
 _PRIVATE = re.compile(r"^spark\.(sql\.catalog|hadoop)\.|secret|passw|token|credential", re.IGNORECASE)
@@ -49,8 +49,7 @@ def running(conf: Mapping[str, str], *, environ: Mapping[str, str], log: Path) -
             with _spoken():
                 yield session
         finally:
-            recording = "-XX:ArchiveClassesAtExit=" in conf.get("spark.driver.extraJavaOptions", "")
-            _stop(jvm, _RECORDING_SECONDS if recording else _STOP_SECONDS)
+            _stop(jvm)
 
 
 @contextlib.contextmanager
@@ -128,7 +127,7 @@ def complaint(lines: Sequence[str]) -> str:
     return ""
 
 
-def _stop(jvm: Any, patience_seconds: float = _STOP_SECONDS) -> None:
+def _stop(jvm: Any) -> None:
     """Asks Spark to stop, then the JVM to leave, then makes it leave."""
     # Py4J has one connection per thread, and after Ctrl-C ours still waits for the answer of the call that was cut off.
     asking = threading.Thread(target=_ask_to_stop, args=(jvm,), name="neve-spark-stop", daemon=True)
@@ -136,7 +135,7 @@ def _stop(jvm: Any, patience_seconds: float = _STOP_SECONDS) -> None:
     try:
         asking.join(_STOP_SECONDS)
     finally:
-        _end(jvm.proc, patience_seconds)
+        _end(jvm.proc)
         _forget()
 
 
@@ -153,7 +152,7 @@ def _ask_to_stop(jvm: Any) -> None:
         jvm.shutdown()
 
 
-def _end(process: subprocess.Popen[bytes] | None, patience_seconds: float) -> None:
+def _end(process: subprocess.Popen[bytes] | None) -> None:
     """The JVM leaves when its standard input closes."""
     if process is None:
         return
@@ -164,7 +163,7 @@ def _end(process: subprocess.Popen[bytes] | None, patience_seconds: float) -> No
         if ask:
             ask()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_seconds)
+            process.wait(_RECORDING_SECONDS if _RECORDS in str(process.args) else _STOP_SECONDS)
             return
 
 

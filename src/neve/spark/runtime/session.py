@@ -89,7 +89,8 @@ def open_session(
     java = find_java(spark_version=installed.spark_version, java_home=options.java_home)
     paths = spark_jars(options, needs=needs, java=java, installed=installed)
     held = paths if class_path.holds_jars(options.master, options.conf, installed.home) else ()
-    archive = class_archive.find(wanted_archive(options, java, installed, held)) if _may_share(options) else None
+    wanted = wanted_archive(options, java, installed, held)
+    archive = class_archive.find(wanted) if _may_share(options) else None
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neve-spark-", ignore_cleanup_errors=True)))
         conf = session_conf(
@@ -98,7 +99,7 @@ def open_session(
             jar_paths=() if held else paths,
             scratch=scratch,
             app_name=app_name,
-            java_options=archive.options if archive else (),
+            java_options=(*(archive.options if archive else ()), *(_listed_once(wanted, scratch) if held else ())),
         )
         environ = jvm_environment(options, java, class_path_jars=held)
         yield stack.enter_context(gateway.running(conf, environ=environ, log=scratch / "driver.log"))
@@ -110,6 +111,15 @@ def wanted_archive(
     """The archive that fits a session with these jars on its class path."""
     entries = class_path.entries(installed.home, tuple(held), options.conf)
     return class_archive.Wanted(java, installed.spark_version, entries)
+
+
+def _listed_once(wanted: class_archive.Wanted, scratch: Path) -> tuple[str, ...]:
+    """The class path without repetitions, for a Java that uses no archive otherwise: Spark's launcher lists slf4j-api twice."""
+    if wanted.java.version <= class_archive.OLDEST_JAVA or wanted.obstacle:
+        return ()
+    file = scratch / "class-path.args"
+    file.write_text(class_path.argument_file(wanted.entries), encoding="utf-8")
+    return (f"@{file}",)
 
 
 def _may_share(options: SparkOptions) -> bool:
