@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def setup(call: Call) -> None:
     """Prepare this machine for fast starts: find Java, download jars, and make the class archive.
 
-    Takes up to a minute the first time, and nothing after that. Without it, the first run downloads the jars and the archive is
-    made in the background after that run. Exits 0 also when no archive can be made, and says why: runs work without one.
+    Takes about a minute of CPU time the first time, and little after that. Without it, the first run downloads the jars and
+    the archive is made in the background after that run. Exits 0 also when no archive can be made, and says why: runs work
+    without one.
     """
     from neve.cli.output import SCHEMA_VERSION
     from neve.render.phrases import printable
