@@ -52,6 +52,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("NEVE_STATE__URL", f"sqlite:///{tmp_path / 'state.db'}")
     monkeypatch.setenv("NEVE_CACHE__DIRECTORY", str(tmp_path / "metadata-cache"))
+    monkeypatch.setenv("NEVE_SPARK__CLASS_ARCHIVE", "existing")  # nothing is recorded behind a test's back
 
 
 @pytest.fixture(scope="session")
@@ -63,8 +64,10 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
     """The Spark session of this process. Tests use namespaces of their own."""
+    from neve.compose.class_archives import prepare
     from neve.spark.runtime.session import SparkOptions, open_session
 
+    prepare(SparkOptions(), ["sqlite"])  # once per machine; every JVM that a test starts takes half the CPU time
     # Most statements of a test run once: compiling them well takes longer than running them slowly (a third less CPU time).
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
     options = SparkOptions(master="local[2]", driver_memory="1g", conf=quick)

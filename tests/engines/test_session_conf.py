@@ -117,6 +117,29 @@ def test_importing_the_session_imports_no_pyspark() -> None:
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_the_optimizing_compiler_starts_late_unless_the_user_sets_its_tiers(tmp_path: Path) -> None:
+    assert "-XX:Tier4InvocationThreshold=50000" in conf_of(SparkOptions(), tmp_path)["spark.driver.extraJavaOptions"]
+    cluster = conf_of(SparkOptions(master="yarn"), tmp_path)
+    assert "Tier4" not in cluster["spark.driver.extraJavaOptions"]
+    for theirs in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:Tier4InvocationThreshold=1"):
+        options = SparkOptions(conf={"spark.driver.extraJavaOptions": theirs})
+        assert "=50000" not in conf_of(options, tmp_path)["spark.driver.extraJavaOptions"]
+
+
+def test_jars_of_a_local_session_are_at_the_end_of_the_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    jars = [Path("/a.jar"), Path("/b.jar")]
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH", raising=False)
+    assert jvm_environment(SparkOptions(), _JAVA, class_path_jars=jars)["SPARK_DIST_CLASSPATH"] == "/a.jar:/b.jar"
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/hadoop/*")
+    assert jvm_environment(SparkOptions(), _JAVA, class_path_jars=jars)["SPARK_DIST_CLASSPATH"] == "/hadoop/*:/a.jar:/b.jar"
+
+
+def test_without_jars_to_ship_nothing_is_in_spark_jars(tmp_path: Path) -> None:
+    conf = session_conf(SparkOptions(), {}, jar_paths=(), scratch=tmp_path, app_name="name", java_options=("-Xshare:auto",))
+    assert "spark.jars" not in conf
+    assert " -Xshare:auto " in conf["spark.driver.extraJavaOptions"]
+
+
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", None])
 def test_a_users_collector_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
     """A JVM refuses to start with two."""

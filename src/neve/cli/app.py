@@ -28,6 +28,7 @@ from neve.cli.plan import plan
 from neve.cli.prevent import prevent
 from neve.cli.resume import resume
 from neve.cli.rollback import rollback
+from neve.cli.setup import setup
 from neve.cli.tables import tables
 from neve.cli.ttl import ttl
 from neve.cli.work import work
@@ -196,5 +197,6 @@ app.command(epilog=examples("neve rollback 3f9c", "neve rollback 3f9c --json"))(
 app.command(epilog=examples("neve tables", "neve tables db --catalog prod"))(tables)
 app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
+app.command(epilog=examples("neve setup", "neve setup --json | jq .archive"))(setup)
 app.command(epilog=examples("neve doctor", "neve doctor --spark"))(doctor)
 app.command(epilog=examples("neve demo", "neve demo --warehouse /tmp/demo --keep"))(demo)

@@ -27,6 +27,7 @@ from neve.table.depth import Depth
 from neve.table.state import MAIN
 
 if TYPE_CHECKING:
+    from neve.compose.class_archives import Prepared
     from neve.doctor import DoctorCheck, RemoteClock
     from neve.health.inspection import Inspection
     from neve.maintenance.delete_files import UpkeepRecord
@@ -400,6 +401,14 @@ class Neve:
         client = self._place.catalog(name).client
         client.create_namespace_if_not_exists(namespace)
         yield Target(catalog=client, spark=self.spark if spark else None, spark_catalog=name, namespace=namespace)
+
+    def prepare(self) -> Prepared:
+        """Fetches jars, prepares Java and makes the class archive for sessions of this place."""
+        from neve.compose.class_archives import prepare
+
+        # Without any catalog, the next command most likely names a directory (--warehouse).
+        needs = self._place.spark_catalogs()[1] if self._place.described else {"sqlite"}
+        return prepare(self._place.spark_options(), needs)
 
     def doctor(self, *, start_spark: bool = False) -> tuple[DoctorCheck, ...]:
         """Whether everything that Neve needs is there."""

@@ -5,7 +5,7 @@ Made from settings by `Neve.open`; everything here names an adapter, and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -131,7 +131,10 @@ class Place:
         from neve.spark.runtime.session import open_session
 
         conf, needs = self.spark_catalogs()
-        return self._resources.enter_context(open_session(self.spark_options(), catalog_conf=conf, needs=needs))
+        options = self.spark_options()
+        if self.settings.spark.class_archive == "auto":
+            self._resources.push(_archive_afterwards(options, needs))
+        return self._resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
 
     def spark_catalogs(self) -> tuple[dict[str, str], set[str]]:
         """Spark's side of the described catalogs: its configuration, and the jars that they need."""
@@ -156,6 +159,7 @@ class Place:
             conf={key: value.reveal(self.environ) for key, value in settings.conf.items()},
             jars=settings.jars,
             java_home=settings.java_home,
+            class_archive=settings.class_archive != "off",
         )
 
     @property
@@ -197,6 +201,18 @@ class Place:
         if not settings.enabled:
             return None
         return MetadataCache(settings.path, max_bytes=settings.max_size_bytes, ttl_seconds=settings.ttl_seconds)
+
+
+def _archive_afterwards(options: SparkOptions, needs: Collection[str]) -> Callable[..., None]:
+    """Makes a class archive for later runs once Spark has stopped, unless something went wrong."""
+
+    def leave(kind: type[BaseException] | None, *_: object) -> None:
+        from neve.compose.class_archives import make_in_background
+
+        if kind is None:
+            make_in_background(options, needs)
+
+    return leave
 
 
 def withdraw_compactions(store: StateStore, state: TableState) -> None:

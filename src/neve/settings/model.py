@@ -39,6 +39,11 @@ class SparkSettings(Section):
     executor_memory: SparkMemory | None = Field(None, description="Heap of an executor; Spark's own default unless set.")
     jars: tuple[str, ...] = Field((), description="Jar files to use instead of those that Neve would fetch.")
     java_home: str | None = Field(None, description="The Java to run Spark on; found by itself unless set.")
+    class_archive: Literal["auto", "existing", "off"] = Field(
+        "auto",
+        description="The class archive that makes local starts faster: used and made in the background, used if it exists, or "
+        "not used.",
+    )
     conf: dict[str, FreeText] = Field(default={}, description="Spark properties, passed on as they are.")
 
 

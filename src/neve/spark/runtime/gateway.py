@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STOP_SECONDS = 20
+_RECORDS, _RECORDING_SECONDS = "-XX:ArchiveClassesAtExit=", 300
+"""A JVM that records a class archive writes it while it ends."""
 _TAIL_LINES = 12
 _PRIVATE = re.compile(r"^spark\.(sql\.catalog|hadoop)\.|secret|passw|token|credential", re.IGNORECASE)
 
@@ -161,7 +163,7 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
         if ask:
             ask()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS)
+            process.wait(_RECORDING_SECONDS if _RECORDS in str(process.args) else _STOP_SECONDS)
             return
 
 

