@@ -133,7 +133,7 @@ def main() -> None:
     take_host_name()
 
     def start(_: Tell) -> Any:
-        from neve.compose import Neve
+        from neve.api import Neve
         from neve.settings import load_settings
 
         spark = Neve.open(load_settings(file=Path(sys.argv[1]))).spark
