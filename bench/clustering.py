@@ -21,7 +21,7 @@ import numpy as np
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
 from bench.rewrite import CATALOG, WrongContentError, opened
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.shapes import Written
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome

@@ -25,7 +25,7 @@ from bench.file_opens import FileOpens
 from bench.rewrite import CATALOG, Field, Row, Run, TreeByRole, WrongContentError, compete, opened
 from bench.shapes import Written
 from bench.shapes_deletes import FILES_PER_OUTPUT, Cdc, write
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.spark.tasks.staging import DELETE_CACHE
 from neve.table.units import MIB

@@ -15,9 +15,9 @@ from typing import Any
 from bench.contest import Side
 from bench.rewrite import CATALOG
 from bench.shapes_metadata import write_scattered, write_stream
-from neve.compose import Neve
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.maintenance.manifests import ManifestsRecord
+from neve.operations.requests import OrphansRequest
 from neve.rewrite.record import RunOutcome
 
 
@@ -161,7 +161,7 @@ class OrphanHunt:
 
 def found(neve: Neve, name: str, inventory: str) -> set[str]:
     """What ours finds by this list, and touches nothing."""
-    record = neve.orphans(f"{CATALOG}.{name}", OrphansAsked(inventory=inventory, dry_run=True))
+    record = neve.orphans(f"{CATALOG}.{name}", OrphansRequest(inventory=inventory, dry_run=True))
     return {file.path for file in record.files}
 
 

@@ -21,10 +21,10 @@ from bench.chart_page import Figures, leave, machine
 from bench.own_tree import OwnTree
 from bench.rewrite import CATALOG, opened
 from bench.shapes_index import Forest, sized
-from neve.compose import Neve
-from neve.compose.file_index import open_index
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.maintenance.orphans import Verdict
+from neve.operations.file_index import open_index
+from neve.operations.requests import OrphansRequest
 from neve.state import StateStore
 from neve.table.units import GIB, MIB
 
@@ -141,11 +141,11 @@ def _searches(forest: Forest, inventory: Path, lines: int) -> Iterator[tuple[str
 
 def _index(neve: Neve, case: str) -> Row:
     """One refresh, with processes of its own."""
-    place = neve._place
+    place = neve.connection
 
     def refresh() -> dict[str, int]:
         with StateStore.open(place.state_url) as store, ExitStack() as resources:
-            index = open_index(place, store, Clock(), resources)
+            index = open_index(place, store, resources)
             troubles = [one for one in index.refresh() if one.trouble]
             if troubles:
                 raise WrongAnswerError(f"{troubles[0].name}: {troubles[0].trouble}")
@@ -156,7 +156,7 @@ def _index(neve: Neve, case: str) -> Row:
 
 def _search(neve: Neve, forest: Forest, case: str, words: dict[str, Any]) -> Row:
     def search() -> dict[str, int]:
-        record = neve.orphans(f"{CATALOG}.{forest.searched}", OrphansAsked(dry_run=True, limit=10**7, **words))
+        record = neve.orphans(f"{CATALOG}.{forest.searched}", OrphansRequest(dry_run=True, limit=10**7, **words))
         found, kept = {file.path for file in record.files}, record.verdicts.get(Verdict.SHARED, 0)
         if found != forest.orphans or kept != len(forest.imported):
             missed, wrong = len(forest.orphans - found), len(found - forest.orphans)

@@ -24,7 +24,7 @@ import psutil
 from bench.chart import Chart, Series
 from bench.chart_page import Figures, leave, machine
 from bench.shapes_events import DAYS, Answer, Events, Query, queries
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings

@@ -24,7 +24,7 @@ from bench.chart_page import Figures, leave, machine
 from bench.contenders import ICEBERG, Contender, DeclinedError, iceberg, iceberg_options, ours
 from bench.own_tree import OwnTree
 from bench.shapes import SHAPES, Written, write
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.settings import load_settings
 from neve.table.units import MIB

@@ -64,7 +64,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
     """The Spark session of this process. Tests use namespaces of their own."""
-    from neve.compose.class_archives import prepare
+    from neve.context.class_archives import prepare
     from neve.spark.runtime.session import SparkOptions, open_session
 
     prepare(SparkOptions(), ["sqlite"])  # once per machine; every JVM that a test starts takes half the CPU time
@@ -78,7 +78,7 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def without_tables_of_other_modules(warehouse: Path) -> Iterator[None]:
     """Hides tables that other modules left, some of them broken on purpose, from the index of files."""
-    from neve.compose.place import Place
+    from neve.context.connection import Connection
 
     database = warehouse / "catalog.db"
     if not database.exists():
@@ -86,13 +86,13 @@ def without_tables_of_other_modules(warehouse: Path) -> Iterator[None]:
         return
     with closing(sqlite3.connect(database)) as opened:
         left = {f"local.{namespace}.{name}" for namespace, name in opened.execute(_TABLES)}
-    original = Place.survey
+    original = Connection.survey
 
-    def survey(self: Place) -> Iterator[TableName | tuple[str, NeveError]]:
+    def survey(self: Connection) -> Iterator[TableName | tuple[str, NeveError]]:
         yield from (found for found in original(self) if isinstance(found, tuple) or str(found) not in left)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Place, "survey", survey)
+        patched.setattr(Connection, "survey", survey)
         yield
 
 

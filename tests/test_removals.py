@@ -79,6 +79,7 @@ NO_FILES = {
         {"deleteReachableFiles"},
         "never executed: its protected readers are used",
     ),
+    "operations/quarantine.py:run_settle": ({"delete"}, "an option of the quarantine, which removes with the proof alone"),
     "operations/ttl.py:_Delete.send": ({"delete"}, "rows (see DESTRUCTIVE)"),
     "operations/ttl.py:_Ttl._proved_or_undone": ({"remove"}, "a list"),
     "operations/ttl.py:_Ttl._roll_back": ({"remove"}, "a list"),
@@ -190,7 +191,7 @@ def test_the_port_demands_a_proof_and_no_other_port_can_remove() -> None:
 
 
 def test_only_the_quarantine_is_given_the_storage_that_can_remove() -> None:
-    """Within `compose`, which no import contract divides."""
+    """Within `operations`, which no import contract divides."""
     importers = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
@@ -198,7 +199,7 @@ def test_only_the_quarantine_is_given_the_storage_that_can_remove() -> None:
         if isinstance(node, ast.ImportFrom) and node.module in {"neve.storage.moves", "neve.storage.s3"}
     }
     # storage_rules reads a bucket's lifecycle rules; storage_moves picks the store for a location.
-    assert importers == {"compose/quarantine.py", "storage/moves.py", "storage/rules.py"}
+    assert importers == {"operations/quarantine.py", "storage/moves.py", "storage/rules.py"}
 
 
 def test_only_the_check_of_the_quarantine_makes_a_proof() -> None:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from bench.shapes import Shape
 from bench.simulation.table import path_of
+from neve.api import Neve
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
-from neve.compose import Neve
 from neve.health.row_groups import row_groups_by_file
 from neve.operations import inspect
 from neve.rewrite.group import Kernel, Tier

@@ -1,7 +1,7 @@
 """Looks at everything that a run will need, and says how to mend what is not right. Called by `neve doctor`.
 
 Every check ends in a `Check`, whatever happens in it; none changes anything but caches. Catalog, warehouse and state store
-are asked through probes that `compose` hands in; Spark is started only on request.
+are asked through probes that `api.Neve` hands in; Spark is started only on request.
 """
 
 from __future__ import annotations

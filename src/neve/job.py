@@ -78,7 +78,7 @@ def job(
 
 
 def _carry_out(call: Call, table: str, request: Request, output: JsonOutput, *, dry_run: bool, expiry: dict[str, Any]) -> int:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.spark.caller.session import submitted_session
 
     with submitted_session() as spark, Neve.open(call.loaded, warehouse=call.shared.warehouse, spark=spark) as neve:

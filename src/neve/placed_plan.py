@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import PrivateAttr
 
-from neve.python_api import Connection
+from neve.python_api import ConnectionOptions
 from neve.rewrite.plan import Plan
 from neve.rewrite.work_order import WorkOrder
 
@@ -12,17 +12,17 @@ from neve.rewrite.work_order import WorkOrder
 class PlacedPlan(Plan):
     """What `neve.plan` gives. Its JSON is a plan's; the place, which may hold a session, does not travel."""
 
-    _place: Connection = PrivateAttr(default_factory=Connection)
+    _place: ConnectionOptions = PrivateAttr(default_factory=ConnectionOptions)
 
     @classmethod
-    def at(cls, place: Connection, plan: Plan) -> PlacedPlan:
+    def at(cls, place: ConnectionOptions, plan: Plan) -> PlacedPlan:
         """A plan made at this place."""
         placed = cls.model_construct(**{name: getattr(plan, name) for name in Plan.model_fields})
         placed._place = place
         return placed
 
     @property
-    def place(self) -> Connection:
+    def place(self) -> ConnectionOptions:
         """Where it was made."""
         return self._place
 

@@ -1,4 +1,4 @@
-"""What operations need of the outside world, as small interfaces. Adapters implement them; `compose` picks which."""
+"""What operations need of the outside world, as small interfaces. Adapters implement them; `context` picks which."""
 
 from __future__ import annotations
 

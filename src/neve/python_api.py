@@ -1,23 +1,25 @@
 """What `import neve` offers: one call per stage, a builder that reads like a sentence, and a cheap question for pipelines.
 
-A surface like the command line: it turns words into settings and a request, and calls `compose`. Nothing heavy is loaded
+A surface like the command line: it turns words into settings and a request, and calls `api.Neve`. Nothing heavy is loaded
 before the first call. Every call opens what it needs and closes it; `connect` keeps it open over several calls.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from neve.errors import BadRequestError
+from neve.operations.registry import OPERATIONS, parameters, requested
 from neve.table.depth import Depth
 
 if TYPE_CHECKING:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.health.inspection import Inspection
     from neve.maintenance.delete_files import UpkeepRecord
     from neve.maintenance.expiry import ExpiryRecord
@@ -44,7 +46,6 @@ TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
 KindWord = Literal["sort", "z-order", "hilbert"]
 VerifyWord = Literal["metadata", "content"]
-UpkeepWord = Literal["convert", "rewrite", "prune"]
 
 
 def connect(
@@ -60,7 +61,7 @@ def connect(
     `spark` is a session of the caller's own, whose catalogs are used then; it is neither changed nor stopped. `settings` are
     keys as in neve.yaml, such as `{"policy.target-file-size": "256 MB"}`; they beat file and environment.
     """
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.settings import load_settings
 
     loaded = load_settings(file=Path(config) if config is not None else None, profile=profile, flags=settings)
@@ -68,7 +69,7 @@ def connect(
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionOptions:
     """Where a table is looked for, as `connect` takes it."""
 
     warehouse: str | Path | None = None
@@ -81,6 +82,39 @@ class Connection:
         return connect(**vars(self), settings={f"policy.{key}": value for key, value in (knobs or {}).items()})
 
 
+def _method(name: str) -> Callable[..., Any]:
+    """A method of `Table` for a registered operation: its options are the fields of the operation's request."""
+    request = OPERATIONS[name].request
+
+    def method(self: Table, *given: Any, **options: Any) -> Any:
+        branch = {"branch": self.asked["branch"]} if "branch" in self.asked and hasattr(request, "branch") else {}
+        asked = requested(request, *given, **branch, **options)
+        with self._open() as neve:
+            return getattr(neve, name)(self.name, **vars(asked))
+
+    method.__name__, method.__doc__ = name, request.__doc__
+    first = Parameter("self", Parameter.POSITIONAL_ONLY)
+    method.__signature__ = Signature([first, *parameters(request)])  # type: ignore[attr-defined]
+    return method
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A function of the package for a registered operation: its options and the words of `table`."""
+    request = OPERATIONS[name].request
+    options = {one.name for one in fields(request)}
+
+    def function(table_name: str, *given: Any, **words: Any) -> Any:
+        given_options = {key: words.pop(key) for key in tuple(words) if key in options}
+        branch = given_options.pop("branch", None)
+        chosen = said(table(table_name, **words), {"branch": branch}, (), force=False)
+        return getattr(chosen, name)(*given, **given_options)
+
+    function.__name__, function.__doc__ = name, f"{request.__doc__}\n\n    `words` are those of `table`.\n    "
+    first, words = Parameter("name", Parameter.POSITIONAL_ONLY), Parameter("words", Parameter.VAR_KEYWORD)
+    function.__signature__ = Signature([first, *parameters(request), words])  # type: ignore[attr-defined]
+    return function
+
+
 @dataclass(frozen=True)
 class Table:
     """A table and what is wanted of it. Every word gives a new value, so that a half-said sentence can be kept and reused.
@@ -89,12 +123,23 @@ class Table:
     """
 
     name: str
-    place: Connection = field(default_factory=Connection)
+    place: ConnectionOptions = field(default_factory=ConnectionOptions)
     knobs: Mapping[str, object] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the request, said by their names."""
     proof: VerifyWord = "metadata"
     probe: str | None = None
+
+    deletes: ClassVar[Callable[..., UpkeepRecord]] = _method("deletes")
+    expire: ClassVar[Callable[..., ExpiryRecord]] = _method("expire")
+    maintain: ClassVar[Callable[..., MaintainRecord]] = _method("maintain")
+    manifests: ClassVar[Callable[..., ManifestsRecord]] = _method("manifests")
+    orphans: ClassVar[Callable[..., OrphanRecord]] = _method("orphans")
+    prevent: ClassVar[Callable[..., PreventionRecord]] = _method("prevent")
+    purge: ClassVar[Callable[..., QuarantineRecord]] = _method("purge")
+    settle: ClassVar[Callable[..., QuarantineRecord]] = _method("settle")
+    stats: ClassVar[Callable[..., StatisticsRecord]] = _method("stats")
+    tags: ClassVar[Callable[..., TagsRecord]] = _method("tags")
 
     def tier(self, tier: TierWord) -> Self:
         """How much to rewrite."""
@@ -156,54 +201,10 @@ class Table:
         with self._open() as neve:
             return neve.cluster(self.name, by, kind=kind, request=request, verify=self.proof, probe_query=self.probe)
 
-    def deletes(self, operation: UpkeepWord, *, dry_run: bool = False) -> UpkeepRecord:
-        """Keeps deletes few and cheap without rewriting data: of what was said, only the branch counts."""
-        branch = {key: value for key, value in self.asked.items() if key == "branch"}
-        with self._open() as neve:
-            return neve.deletes(self.name, operation, dry_run=dry_run, **branch)
-
-    def expire(self, **asked: Any) -> ExpiryRecord:
-        """Expires snapshots that nobody needs; `asked` are the words of `neve.expire`."""
-        with self._open() as neve:
-            return neve.expire(self.name, **asked)
-
     def quarantine(self) -> tuple[QuarantinedRun, ...]:
         """What is in the quarantine: files of each run, by reason and fate."""
         with self._open() as neve:
             return neve.quarantine(self.name)
-
-    def settle(self, *, at_once: bool = False, delete: bool = False, dry_run: bool = False, **words: Any) -> QuarantineRecord:
-        """Looks again at files that were recorded: what is needed stays, the rest goes to the trash. `words` are `run`, whose
-        files alone are meant, and `limit`."""
-        with self._open() as neve:
-            return neve.settle(self.name, at_once=at_once, delete=delete, dry_run=dry_run, **words)
-
-    def purge(self, *, limit: int | None = None, dry_run: bool = False) -> QuarantineRecord:
-        """Removes files for good that have been in the trash for `trash-keep`."""
-        with self._open() as neve:
-            return neve.purge(self.name, limit=limit, dry_run=dry_run)
-
-    def orphans(self, **asked: Any) -> OrphanRecord:
-        """Finds files that no snapshot needs and puts them into the quarantine; `asked` are the words of `neve.orphans`."""
-        from neve.compose.orphans import OrphansAsked
-
-        with self._open() as neve:
-            return neve.orphans(self.name, OrphansAsked(**asked))
-
-    def manifests(self, *, by: Sequence[str] = (), dry_run: bool = False) -> ManifestsRecord:
-        """Rewrites manifests where queries gain by it, sorted by these partition fields or by all of them."""
-        with self._open() as neve:
-            return neve.manifests(self.name, by=by, dry_run=dry_run)
-
-    def stats(self, *, columns: Sequence[str] = (), force: bool = False, dry_run: bool = False) -> StatisticsRecord:
-        """Counts the different values of columns, and rows by partition, where what is known of them has aged."""
-        with self._open() as neve:
-            return neve.stats(self.name, columns=columns, force=force, dry_run=dry_run)
-
-    def tags(self, *, dry_run: bool = False) -> TagsRecord:
-        """Makes and drops tags of ends of days, weeks and months: `.auto_tags("daily 7, weekly 4").tags()`."""
-        with self._open() as neve:
-            return neve.tags(self.name, dry_run=dry_run)
 
     def preview_ttl(self, *, dry_run: bool = False) -> TtlRecord:
         """Counts rows past their time, by the knobs `ttl`, `ttl_column` and so on, and remembers that unless it is a `dry_run`.
@@ -218,16 +219,6 @@ class Table:
         branch = {key: value for key, value in self.asked.items() if key == "branch"}
         with self._open() as neve:
             return neve.ttl(self.name, enforce=enforce, dry_run=dry_run, **branch)
-
-    def maintain(self, *, only: Sequence[str] = (), skip: Sequence[str] = (), dry_run: bool = False) -> MaintainRecord:
-        """Does all that the table needs, in the safe order, as far as it is due."""
-        with self._open() as neve:
-            return neve.maintain(self.name, only=only, skip=skip, dry_run=dry_run)
-
-    def prevent(self, *, apply: bool = False, undo: bool = False) -> PreventionRecord:
-        """Proposes properties that keep files from becoming bad; sets them, or takes back what was set."""
-        with self._open() as neve:
-            return neve.prevent(self.name, apply=apply, undo=undo)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -265,7 +256,7 @@ def table(
     **knobs: object,
 ) -> Table:
     """The beginning of a sentence: `neve.table("db.events").target_file_size("256 MiB").tier("minor").compact()`."""
-    return Table(name, Connection(warehouse, config, profile, spark), _by_key(knobs))
+    return Table(name, ConnectionOptions(warehouse, config, profile, spark), _by_key(knobs))
 
 
 def inspect(
@@ -342,17 +333,6 @@ def cluster(
     return said(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
 
 
-def deletes(
-    name: str, operation: UpkeepWord, *, branch: str | None = None, dry_run: bool = False, **words: Any
-) -> UpkeepRecord:
-    """Keeps a table's deletes few and cheap without rewriting data; `words` are those of `table`.
-
-    `convert` turns equality deletes into deletes by position, `rewrite` merges those by position, `prune` drops what concerns
-    no live file.
-    """
-    return said(table(name, **words), {"branch": branch}, (), force=False).deletes(operation, dry_run=dry_run)
-
-
 def execute(order: WorkOrder, **words: Any) -> WorkResult:
     """Carries one order out in this process, without Spark; `words` are those of `connect`, where it finds credentials."""
     with connect(**words) as neve:
@@ -363,7 +343,7 @@ def commit(plan: Plan, results: Sequence[WorkResult], **words: Any) -> RunRecord
     """Verifies and commits what orders of a plan wrote; `words` are those of `connect`, the plan's own unless given."""
     from neve.placed_plan import PlacedPlan
 
-    place = Connection(**words) if words or not isinstance(plan, PlacedPlan) else plan.place
+    place = ConnectionOptions(**words) if words or not isinstance(plan, PlacedPlan) else plan.place
     with place.open() as neve:
         return neve.commit(plan, results)
 
@@ -419,7 +399,9 @@ def after_write(name: str, *, every: int | None = None, raise_errors: bool = Fal
 
     try:
         with table(name, **words)._open() as neve:
-            return neve.advise(name, every=_positive(every))
+            if every is not None and every < 1:
+                raise BadRequestError(f"Cannot look every {every} commits: at least 1 is needed")
+            return neve.advise(name, every=every)
     except Exception as error:
         # Somebody else's pipeline has just written its data: our trouble must not undo that.
         if raise_errors:
@@ -428,18 +410,56 @@ def after_write(name: str, *, every: int | None = None, raise_errors: bool = Fal
         return not_looked(name, "the table could not be looked at", error=f"{type(error).__name__}: {error}")
 
 
+def quarantine(name: str, **words: Any) -> tuple[QuarantinedRun, ...]:
+    """What is in a table's quarantine: files of each run, by reason and fate; `words` are those of `table`."""
+    return table(name, **words).quarantine()
+
+
+def restore(run: str, *, table: str | None = None, dry_run: bool = False, **words: Any) -> QuarantineRecord:
+    """Puts the files back that a run put into the quarantine, unless they are purged; `words` are those of `connect`.
+
+    Restores files only: snapshots that were expired stay expired.
+    """
+    with connect(**words) as neve:
+        return neve.restore(run, table=table, dry_run=dry_run)
+
+
+def ttl(
+    name: str,
+    keep: object = None,
+    *,
+    column: str | None = None,
+    enforce: bool = False,
+    dry_run: bool = False,
+    branch: str | None = None,
+    **words: Any,
+) -> TtlRecord:
+    """Counts the rows of a table that are past their time, or removes them; `words` are those of `table`.
+
+    The first enforcement of a limit has to be previewed: call it without `enforce` and look at `counts`.
+    """
+    asked = said(table(name, **words), {"ttl": keep, "ttl_column": column, "branch": branch}, (), force=False)
+    return asked._ttl(enforce=enforce, dry_run=dry_run)
+
+
+deletes: Callable[..., UpkeepRecord] = _function("deletes")
+expire: Callable[..., ExpiryRecord] = _function("expire")
+maintain: Callable[..., MaintainRecord] = _function("maintain")
+manifests: Callable[..., ManifestsRecord] = _function("manifests")
+orphans: Callable[..., OrphanRecord] = _function("orphans")
+prevent: Callable[..., PreventionRecord] = _function("prevent")
+purge: Callable[..., QuarantineRecord] = _function("purge")
+settle: Callable[..., QuarantineRecord] = _function("settle")
+stats: Callable[..., StatisticsRecord] = _function("stats")
+tags: Callable[..., TagsRecord] = _function("tags")
+
+
 def said(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
     """The sentence with every word that was given."""
     chosen = chosen.partition(*partitions) if partitions else chosen
     for word, value in asked.items():
         chosen = getattr(chosen, word)(value) if value is not None else chosen
     return chosen.force() if force else chosen
-
-
-def _positive(every: int | None) -> int | None:
-    if every is not None and every < 1:
-        raise BadRequestError(f"Cannot look every {every} commits: at least 1 is needed")
-    return every
 
 
 def _one_of(what: str, word: Any, known: tuple[str, ...]) -> Any:

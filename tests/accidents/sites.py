@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, InDoubtError
 from neve.maintenance.quarantine import Fate, Quarantined
 from neve.settings import load_settings
@@ -91,7 +91,7 @@ class Site(Yard):
     def commit(self, file: Written, home: str = "") -> None:
         """What the writer of such a file does in the end, whether it is still there or not; `home` goes before its path."""
         # In a session of its own: the table that others have loaded learns of it only when they ask.
-        table = TableBridge(self.bench.spark.newSession(), self.neve._place.name(self.name)).table
+        table = TableBridge(self.bench.spark.newSession(), self.neve.connection.name(self.name)).table
         builder = iceberg(self).DataFiles.builder(table.spec()).withPath(home + file.path).withFormat("parquet")
         table.newAppend().appendFile(builder.withFileSizeInBytes(file.size_bytes).withRecordCount(file.rows).build()).commit()
 
@@ -157,7 +157,7 @@ def making(spark: SparkSession, warehouse: Path, directory: Path) -> Iterator[Ma
     clock, made = Moved(), list[Site]()
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{directory}/quarantine.db"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=clock) as neve:
-        vars(neve._place)["spark"] = spark
+        vars(neve.connection)["spark"] = spark
 
         def make(
             properties: dict[str, str] | None = None, *, location: Path | None = None, name: str | None = None, ids: int = 30
@@ -174,7 +174,7 @@ def making(spark: SparkSession, warehouse: Path, directory: Path) -> Iterator[Ma
             return site
 
         yield make
-        vars(neve._place).pop("spark")
+        vars(neve.connection).pop("spark")
     for site in made:
         with closing(site.bench.catalog()) as catalog, suppress(NoSuchTableError):
             catalog.drop_table(("accidents", site.bench.name))

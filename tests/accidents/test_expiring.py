@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
-from neve.compose.quarantine import EXPIRED_STAYS
 from neve.errors import CommitIncidentError, VerificationError
 from neve.maintenance.retention import Keep, Rules, _Past, retain
 from neve.operations import quarantine
 from neve.operations.expire_snapshots import _Expiry
+from neve.operations.quarantine import EXPIRED_STAYS
 from neve.operations.quarantine_moves import Moving
 from neve.operations.remove_orphans import _Search
 from neve.rewrite.journal import JournaledRun
@@ -114,7 +114,7 @@ def test_a_tag_comes_between_decision_and_commit(forked: Expiring) -> None:
 def test_a_run_goes_on_while_its_snapshot_is_expired(site: Site) -> None:
     _, plan = site.bench.plan()
     assert plan.snapshot_id is not None
-    with StateStore.open(site.neve._place.state_url) as store:
+    with StateStore.open(site.neve.connection.state_url) as store:
         store.begin(JournaledRun(run_id="r1", owner="elsewhere:1", started_ms=1, plan=plan, groups=()))
     site.append(30, 31)
     site.clock.days = 10

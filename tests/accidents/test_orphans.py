@@ -158,7 +158,7 @@ def test_a_writer_commits_after_the_search(site: Site) -> None:
     "The orphan job compared with old metadata and removed what had been committed since",
     evidence="iceberg #16324",
     guard="the table is loaded anew after everything is listed",
-    without=[without(_Search.carry_out, "tools.writer.refresh()", "pass")],
+    without=[without(_Search.carry_out, "context.writer.refresh()", "pass")],
     sees="lost files",
 )
 def test_a_writer_commits_between_listing_and_comparison(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +177,14 @@ def test_a_writer_commits_between_listing_and_comparison(site: Site, monkeypatch
     "The orphan job removed what a run of the same system had written and not committed",
     evidence="iceberg #4194",
     guard="files of runs that have not ended are known from their journal, however old they are",
-    without=[without(_Search._rules, "running=running_files(self.tools.unfinished(), request.spellings)", "running={}")],
+    without=[without(_Search._rules, "running=running_files(self._unfinished(), terms.spellings)", "running={}")],
     sees="lost files",
 )
 def test_a_run_is_resumed_after_the_search(site: Site) -> None:
     _, plan = site.bench.plan()
     written = site.write("data/neve-r1-0-00000.parquet", 30)
     groups = (JournaledGroup(group_id=0, output_prefix=f"file:{site.home}/data/neve-r1-0"),)
-    with StateStore.open(site.neve._place.state_url) as store:
+    with StateStore.open(site.neve.connection.state_url) as store:
         store.begin(JournaledRun(run_id="r1", owner="elsewhere:1", started_ms=1, plan=plan, groups=groups))
     site.search()
     site.commit(written)
@@ -252,7 +252,7 @@ def test_a_store_has_two_schemes(site: Site, tmp_path: Path, monkeypatch: pytest
     sees="lost files: .*numbers.puffin.*parts.parquet",
 )
 def test_a_table_has_statistics(site: Site) -> None:
-    table = TableBridge(site.bench.spark, site.neve._place.name(site.name)).table
+    table = TableBridge(site.bench.spark, site.neve.connection.name(site.name)).table
     snapshot, classes = table.currentSnapshot().snapshotId(), iceberg(site)
     numbers, parts = site.plant("metadata/numbers.puffin"), site.plant("metadata/parts.parquet")
     blobs = site.bench.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]

@@ -10,25 +10,26 @@ from typing import Any, ClassVar
 import pytest
 
 from neve.commit.lease import Held
-from neve.commit.tools import Tools
 from neve.errors import CommitConflictError
 from neve.maintenance.delete_files import Upkeep
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.retention import Rules, SnapshotHistory
 from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
-from neve.operations.delete_files import UpkeepRequest, keep_up
-from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools, expire
-from neve.operations.means import Means
-from neve.operations.rewrite_manifests import ManifestsRequest, rewrite_manifests
+from neve.operations.delete_files import maintain_deletes
+from neve.operations.expire_snapshots import ExpiryTerms, expire
+from neve.operations.requests import DeletesRequest, ManifestsRequest, StatsRequest
+from neve.operations.rewrite_manifests import rewrite_manifests
 from neve.operations.rewrite_run import compact
 from neve.operations.statistics import keep_statistics
 from neve.operations.tags import keep_tags
-from neve.operations.ttl import TtlRequest, expire_rows
+from neve.operations.ttl import expire_rows
+from neve.operations.ttl_terms import TtlTerms
 from neve.policy.auto_tags import Period
 from neve.policy.model import Policy
 from neve.rewrite.live_files import Ancestor, DataFile, LiveFile, describe_metrics
 from neve.table.metrics import ColumnMetrics, to_bytes
 from neve.table.state import PartitionField, PartitionSpec, Ref, RefKind, Snapshot, TableName
+from tests.contexts import FakeContext
 from tests.contracts.commit_faults import Script, Tapped
 from tests.flow.fakes import Data, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, plan_of
 from tests.maintenance.fakes import FakeTable as FakeMetadata
@@ -142,8 +143,10 @@ class OnFiles(Scenario):
         assert self.table.now.parent_id is not None
         self.table.roll_back(self.table.now.parent_id)
 
-    def tools(self, script: Script) -> Tools:
-        return Tools(
+    def tools(self, script: Script) -> Any:
+        return FakeContext(
+            name=NAME,
+            uuid="uuid",
             writer=Tapped(FakeWriter(self.table), script),  # type: ignore[arg-type]
             engine=FakeEngine(self.table, plan_of(self.table)),
             specs=SPECS,
@@ -195,7 +198,7 @@ class Conversion(OnFiles):
         self.after = ([3, 4, 6, 7, 9], 3, 3, 0)
 
     def carry_out(self, script: Script) -> Any:
-        return keep_up(UpkeepRequest(NAME, "uuid", self.operation), self.tools(script))
+        return maintain_deletes(self.tools(script), DeletesRequest(self.operation))
 
 
 class Rewriting(Conversion):
@@ -261,7 +264,7 @@ class DroppedFiles(OnFiles):
 
     def carry_out(self, script: Script) -> Any:
         rule = TtlRule(column="day", field_id=1, type="date", keep_seconds=86_400)
-        request = TtlRequest(NAME, "uuid", rule, 100 * DAY, max_files=100)
+        request = TtlTerms(NAME, "uuid", rule, 100 * DAY, max_files=100)
         return expire_rows(request, self.tools(script), Tapped(PastRows(self.table), script))  # type: ignore[arg-type]
 
 
@@ -295,13 +298,13 @@ class OnMetadata(Scenario):
     def properties(self) -> dict[str, str]:
         return self.table.properties_
 
-    def means(self, script: Script) -> tuple[Means, Any]:
+    def context(self, script: Script, policy: Policy | None = None) -> tuple[Any, Any]:
         script.clock.now = self.table.clock.now
         tapped: Any = Tapped(self.table, script)
         return replace(
-            self.table.means(),
+            self.table.context(policy),
             writer=tapped,
-            look=lambda: script.call("look", lambda: tapped),
+            reader=lambda: script.call("look", lambda: tapped),
             clock=script.clock,
             sleep=script.slept.append,
             quarantine=self.quarantine,
@@ -312,7 +315,7 @@ class Manifests(OnMetadata):
     name, after = "manifests", (0, 1)
 
     def carry_out(self, script: Script) -> Any:
-        return rewrite_manifests(ManifestsRequest(Policy.model_validate({"manifest-min-count": 3})), *self.means(script))
+        return rewrite_manifests(*self.context(script, Policy.model_validate({"manifest-min-count": 3})), ManifestsRequest())
 
     def content(self) -> Any:
         listed = self.table.versions[-1].manifests
@@ -332,7 +335,7 @@ class Statistics(OnMetadata):
     name, after = "statistics", (5, 5)
 
     def carry_out(self, script: Script) -> Any:
-        return keep_statistics(*self.means(script), Policy(), columns=["city"])
+        return keep_statistics(*self.context(script), StatsRequest(columns=("city",)))
 
     def content(self) -> Any:
         return tuple(file.snapshot_id for file in self.table.statistics)
@@ -349,7 +352,7 @@ class Tags(OnMetadata):
         self.table.refs["neve-daily-2025-06-15"] = Ref(name="neve-daily-2025-06-15", kind=RefKind.TAG, snapshot_id=1)
 
     def carry_out(self, script: Script) -> Any:
-        return keep_tags(*self.means(script), {Period.DAILY: 1}, prefix="neve")
+        return keep_tags(*self.context(script), {Period.DAILY: 1}, prefix="neve")
 
     def content(self) -> Any:
         return {name: ref.snapshot_id for name, ref in self.table.refs.items()}
@@ -416,8 +419,8 @@ class Expiry(Scenario):
         self.table.now_ms = script.clock.now
         tapped: Any = Tapped(self.table, script)
         writer: Any = Tapped(FakeWriter(FakeTable()), script)
-        tools = ExpiryTools(writer, tapped, tapped, script.clock, script.slept.append, quarantine=self.quarantine)
-        return expire(ExpiryRequest(NAME, "u", Rules(keep_ms=7 * DAY, min_count=1)), tools)
+        context: Any = FakeContext(writer, script.clock, script.slept.append, name=NAME, quarantine=self.quarantine)
+        return expire(context, tapped, tapped, ExpiryTerms(Rules(keep_ms=7 * DAY, min_count=1)))
 
     def content(self) -> Any:
         return sorted(self.table.snapshots), self.table.refs

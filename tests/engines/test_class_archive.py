@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from neve.compose import class_archives
-from neve.compose.archive_recording import Recording
+from neve.context import class_archives
+from neve.context.class_archives import Recording
 from neve.errors import EnvironmentFaultError
 from neve.spark.runtime import archive_store, class_archive, class_path
 from neve.spark.runtime.class_archive import BASE, CLASSES, RECORD, Archive, Wanted, find

@@ -10,7 +10,6 @@ import pytest
 
 from neve.commit.marker import PROPERTY, Marker
 from neve.commit.protocol import COMMIT_ID
-from neve.commit.tools import Tools
 from neve.errors import (
     BadRequestError,
     CommitConflictError,
@@ -20,9 +19,11 @@ from neve.errors import (
     TableGoneError,
 )
 from neve.maintenance.delete_files import Upkeep, UpkeepRecord
-from neve.operations.delete_files import UpkeepRequest, keep_up
+from neve.operations.delete_files import maintain_deletes
+from neve.operations.requests import DeletesRequest
 from neve.rewrite.record import RunOutcome
 from neve.table.state import TableName
+from tests.contexts import FakeContext
 from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, Still, plan_of
 from tests.flow.test_commit import SPECS
 
@@ -59,7 +60,9 @@ class Scene:
     def again(self, operation: Upkeep = Upkeep.CONVERT, *, dry_run: bool = False) -> UpkeepRecord:
         self.engine = FakeEngine(self.table, plan_of(self.table))
         self.deletes, self.resolver = FakeDeletes(self.table), FakeResolver(self.table)
-        tools = Tools(
+        context = FakeContext(
+            name=NAME,
+            uuid="uuid",
             writer=self.writer,
             engine=self.engine,
             specs=SPECS,
@@ -70,7 +73,7 @@ class Scene:
             resolver=self.resolver,
             quarantine=self.engine.quarantine,
         )
-        return keep_up(UpkeepRequest(NAME, "uuid", operation, dry_run=dry_run), tools)
+        return maintain_deletes(context, DeletesRequest(operation, dry_run=dry_run))
 
     def wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -446,7 +449,9 @@ def test_a_failure_to_read_leaves_the_table_alone_and_no_file_behind() -> None:
 
     head = scene.table.head
     engine = FakeEngine(scene.table, plan_of(scene.table))
-    tools = Tools(
+    context = FakeContext(
+        name=NAME,
+        uuid="uuid",
         writer=scene.writer,
         engine=engine,
         specs=SPECS,
@@ -457,7 +462,7 @@ def test_a_failure_to_read_leaves_the_table_alone_and_no_file_behind() -> None:
         quarantine=engine.quarantine,
     )
     with pytest.raises(BadRequestError, match="they are in avro"):
-        keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools)
+        maintain_deletes(context, DeletesRequest(Upkeep.CONVERT))
     assert scene.table.head == head
     assert PROPERTY not in scene.table.properties
     assert set(engine.quarantine.paths) == scene.unused()
@@ -475,7 +480,9 @@ def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
                 raise StorageError("Cannot read x: 503")
             return super().each(deletes)
 
-    tools = Tools(
+    context = FakeContext(
+        name=NAME,
+        uuid="uuid",
         writer=scene.writer,
         engine=FakeEngine(scene.table, plan_of(scene.table)),
         specs=SPECS,
@@ -484,13 +491,15 @@ def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
         deletes=Flaky(scene.table),
         resolver=FakeResolver(scene.table),
     )
-    assert keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools).outcome is RunOutcome.DONE
+    assert maintain_deletes(context, DeletesRequest(Upkeep.CONVERT)).outcome is RunOutcome.DONE
     assert len(scene.waits) == 1
 
 
 def test_a_partition_spec_that_nobody_knew_is_a_conflict() -> None:
     scene = Scene()
-    tools = Tools(
+    context = FakeContext(
+        name=NAME,
+        uuid="uuid",
         writer=FakeWriter(scene.table),
         engine=FakeEngine(scene.table, plan_of(scene.table)),
         specs=(),
@@ -500,7 +509,7 @@ def test_a_partition_spec_that_nobody_knew_is_a_conflict() -> None:
         resolver=FakeResolver(scene.table),
     )
     with pytest.raises(CommitConflictError, match="was given another partition spec meanwhile"):
-        keep_up(UpkeepRequest(NAME, "u", Upkeep.CONVERT), tools)
+        maintain_deletes(context, DeletesRequest(Upkeep.CONVERT))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, RecursionError])

@@ -31,7 +31,7 @@ class Lake:
         self.results = results_of(self.table, self.engine)
 
     def commit(self, *results: WorkResult, store: bool = True) -> RunRecord:
-        """As `compose` does it: a run that is new is kept."""
+        """As `operations` does it: a run that is new is kept."""
         tools = tools_of(FakeWriter(self.table), self.engine)
         tools = replace(tools, journal=self.store, leases=self.store) if store else tools
         record = commit_results(self.plan, results, tools)

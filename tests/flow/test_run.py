@@ -214,7 +214,7 @@ def test_ctrl_c_that_ends_the_jvm_during_a_commit_says_nothing_and_leaves_it_to_
 
 @dataclass
 class Replanning:
-    """Plans again, as `compose` does, and remembers what came out."""
+    """Plans again, as `operations.compact` does, and remembers what came out."""
 
     table: FakeTable
     writer: FakeWriter
@@ -534,7 +534,7 @@ def test_a_stalled_run_is_taken_over_only_when_its_heartbeat_has_ended_and_then_
         hosts.run()
     assert hosts.refused.startswith("Cannot take c.db.t: run ")
     assert [record.outcome for record in hosts.records] == [RunOutcome.DONE]
-    assert hosts.theirs.unfinished() != ()  # `compose` keeps the record
+    assert hosts.theirs.unfinished() != ()  # the operation keeps the record
     hosts.assert_whole()
 
 

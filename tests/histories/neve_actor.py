@@ -52,7 +52,7 @@ class Actor:
     """Carries out orders on one table."""
 
     def __init__(self, settings: Path, table: str, skew: Path) -> None:
-        from neve.compose import Neve
+        from neve.api import Neve
         from neve.settings import load_settings
 
         shorten_leases()
@@ -61,10 +61,10 @@ class Actor:
         self._lasting.spark.sql("SELECT 1").collect()
 
     def _neve(self) -> Any:
-        from neve.compose import Neve
+        from neve.api import Neve
 
         neve = Neve.open(self._loaded, clock=self._clock)
-        vars(neve._place)["spark"] = self._lasting.spark
+        vars(neve.connection)["spark"] = self._lasting.spark
         return neve
 
     def run(self, operation: str, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -99,9 +99,9 @@ class Actor:
             return outcome(neve.roll_back(run)) | {"outcome": "done"}
 
     def orphans(self) -> dict[str, Any]:
-        from neve.compose.orphans import OrphansAsked
+        from neve.operations.requests import OrphansRequest
 
-        return self.run("orphans", OrphansAsked(older_than=ORPHAN_AGE_SECONDS, writers_may_be_running=True))
+        return self.run("orphans", OrphansRequest(older_than=ORPHAN_AGE_SECONDS, writers_may_be_running=True))
 
 
 def _require_resumable(neve: Any, run: Any) -> None:

@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def start(connections: ExitStack, _: Tell) -> Any:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.settings import load_settings
 
     spark = connections.enter_context(Neve.open(load_settings(file=Path(sys.argv[1])))).spark

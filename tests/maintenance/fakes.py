@@ -1,7 +1,7 @@
 """A table in memory for operations besides the rewrite: manifests, refs, statistics; it answers or falls silent as told.
 
-Implements what `Means`, `ManifestRewriter`, `StatisticsWriter` and `Tagger` need. Every change that others make goes through
-`append` and the like, as a commit of its own.
+Implements what `TableContext`, `ManifestRewriter`, `StatisticsWriter` and `Tagger` need. Every change that others make goes
+through `append` and the like, as a commit of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from neve.maintenance.manifests import Entries, ManifestPlan, WrittenManifests
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.statistics import THETA
 from neve.maintenance.tags import Tag
-from neve.operations.means import Means
+from neve.policy.model import Policy
 from neve.rewrite.live_files import Ancestor
 from neve.table.state import Manifest, Ref, RefKind, Sketch, Snapshot, StatisticsFile, TableState
+from tests.contexts import FakeContext
 from tests.core.tables import make_table
 
 KIB = 1024
@@ -73,17 +74,9 @@ class FakeTable:
     sent: int = 0
     wrong_entries: bool = False
 
-    def means(self) -> Means:
-        name = self.state().name
-        return Means(
-            table=name,
-            table_uuid="u",
-            writer=self,  # type: ignore[arg-type]
-            look=lambda: self,  # type: ignore[arg-type,return-value]
-            clock=self.clock,
-            sleep=lambda _: None,
-            quarantine=self,  # type: ignore[arg-type]
-        )
+    def context(self, policy: Policy | None = None) -> Any:
+        name, given = self.state().name, policy or Policy()
+        return FakeContext(self, self.clock, name=name, reader=lambda: self, quarantine=self, given=given)
 
     # What others do.
 

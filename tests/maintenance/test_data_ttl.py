@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from neve.commit.marker import PROPERTY, Marker
 from neve.commit.protocol import COMMIT_ID
-from neve.commit.tools import Tools
 from neve.errors import BadRequestError, CommitConflictError, LeaseHeldError, StorageError, VerificationError
 from neve.maintenance.ttl import Tally, TtlCounts, TtlLimits, TtlRecord, TtlRule, TtlTarget
-from neve.operations.ttl import TtlRequest, expire_rows
+from neve.operations.ttl import expire_rows
+from neve.operations.ttl_terms import TtlTerms
 from neve.rewrite.live_files import DataFile, LiveFile, describe_metrics
 from neve.rewrite.record import RunOutcome
 from neve.table.metrics import ColumnMetrics, to_bytes
 from neve.table.state import TableName
+from tests.contexts import FakeContext
 from tests.flow.fakes import Answer, Data, FakeTable, FakeWriter, Still
 from tests.flow.test_commit import SPECS
 
@@ -116,14 +117,14 @@ class Scene:
         self,
         *answers: Answer,
         before: Sequence[Callable[[], Any]] = (),
-        request_again: Callable[[], TtlRequest] | None = None,
+        terms_again: Callable[[], TtlTerms] | None = None,
         **request: Any,
     ) -> TtlRecord:
         self.writer = FakeWriter(self.table, *answers, before_rewrite=before)
-        tools = Tools(writer=self.writer, engine=None, specs=SPECS, clock=Still(), sleep=self.wait)  # type: ignore[arg-type]
-        asked = TtlRequest(NAME, "uuid", RULE, LIMIT * 86_400_000, max_files=100)
+        context = FakeContext(writer=self.writer, specs=SPECS, clock=Still(), sleep=self.wait, name=NAME, uuid="uuid")
+        asked = TtlTerms(NAME, "uuid", RULE, LIMIT * 86_400_000, max_files=100)
         self.past = FakeRows(self.table, self.writer, self.takes_along, self.uuid)
-        return expire_rows(replace(asked, **{**self.request, **request}), tools, self.past, request_again=request_again)
+        return expire_rows(replace(asked, **{**self.request, **request}), context, self.past, terms_again=terms_again)
 
     def wait(self, seconds: float) -> None:
         """Requests that are in flight arrive meanwhile."""
@@ -141,8 +142,8 @@ def test_a_cutoff_that_counts_from_an_older_head_is_counted_again_under_the_leas
     scene.table.append(900)
     written = scene.table.head
     scene.table.roll_back(before)
-    earlier = TtlRequest(NAME, "uuid", RULE, 0, max_files=100, requested_at=before)
-    record = scene.run(requested_at=written, request_again=lambda: earlier)
+    earlier = TtlTerms(NAME, "uuid", RULE, 0, max_files=100, requested_at=before)
+    record = scene.run(requested_at=written, terms_again=lambda: earlier)
     assert (record.outcome, record.cutoff_ms) == (RunOutcome.NOTHING_TO_DO, 0)
     assert (scene.table.head, scene.table.properties) == (before, {})
 
@@ -151,8 +152,8 @@ def test_a_cutoff_that_counts_from_an_older_head_is_counted_again_under_the_leas
 def test_a_limit_whose_start_became_unknown_before_the_lease_removes_nothing(moved: bool) -> None:
     scene = Scene()
     head = scene.table.head
-    unknown = TtlRequest(NAME, "uuid", RULE, None, max_files=100, requested_at=head, unknown="the last write is unknown")
-    record = scene.run(requested_at=7 if moved else head, request_again=lambda: unknown)
+    unknown = TtlTerms(NAME, "uuid", RULE, None, max_files=100, requested_at=head, unknown="the last write is unknown")
+    record = scene.run(requested_at=7 if moved else head, terms_again=lambda: unknown)
     assert record.outcome is (RunOutcome.NOTHING_TO_DO if moved else RunOutcome.DONE)
     assert (scene.table.head == head) is moved
 

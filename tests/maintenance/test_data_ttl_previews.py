@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from neve.compose.data_ttl import KIND, _as_previewed, _records
-from neve.compose.upkeep import keep_record
+from neve.context.runs import keep_record
 from neve.errors import BadRequestError
 from neve.maintenance.record import Operation
 from neve.maintenance.ttl import TtlCounts, TtlRecord
-from neve.operations.ttl import TtlRequest
+from neve.operations.ttl_terms import TtlTerms, as_previewed, previews
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.table.state import MAIN, TableName
 from tests.core.tables import make_table
 from tests.maintenance.test_data_ttl import NAME, RULE
 
-REQUEST = TtlRequest(NAME, "uuid", RULE, 5_000, max_files=10)
+REQUEST = TtlTerms(NAME, "uuid", RULE, 5_000, max_files=10)
 
 
 def record(**changes: Any) -> TtlRecord:
@@ -41,18 +41,18 @@ def record(**changes: Any) -> TtlRecord:
 
 
 def test_an_enforcement_takes_the_cutoff_that_was_previewed() -> None:
-    assert _as_previewed(REQUEST, [record()]) == replace(
+    assert as_previewed(REQUEST, [record()]) == replace(
         REQUEST, cutoff_ms=4_000, previewed_by="seen", previewed=(7, TtlCounts())
     )
 
 
 def test_a_preview_by_a_clock_that_was_ahead_does_not_move_the_cutoff() -> None:
-    assert _as_previewed(REQUEST, [record(cutoff_ms=9_000)]) == replace(REQUEST, previewed_by="seen")
+    assert as_previewed(REQUEST, [record(cutoff_ms=9_000)]) == replace(REQUEST, previewed_by="seen")
 
 
 def test_an_unknown_cutoff_stays_unknown_whatever_was_previewed() -> None:
     unknown = replace(REQUEST, cutoff_ms=None, unknown="nobody knows")
-    assert _as_previewed(unknown, [record()]) == unknown
+    assert as_previewed(unknown, [record()]) == unknown
 
 
 @pytest.mark.parametrize(
@@ -61,24 +61,24 @@ def test_an_unknown_cutoff_stays_unknown_whatever_was_previewed() -> None:
 def test_an_enforcement_without_a_preview_names_the_preview_of_the_same_branch(branch: str, command: str) -> None:
     request = replace(REQUEST, branch=branch)
     with pytest.raises(BadRequestError, match="never previewed") as refused:
-        _as_previewed(request, [])
+        as_previewed(request, [])
     assert refused.value.hint == f"Preview it first with the same limit and column: {command}."
     other = record(rule=RULE.model_copy(update={"field_id": 99}))
     with pytest.raises(BadRequestError, match="for this column") as refused:
-        _as_previewed(request, [other])
+        as_previewed(request, [other])
     assert str(refused.value.hint).endswith(f"or preview this one: {command}.")
 
 
 def test_after_an_enforcement_the_clock_counts() -> None:
-    assert _as_previewed(REQUEST, [record(dry_run=False)]) == REQUEST
+    assert as_previewed(REQUEST, [record(dry_run=False)]) == REQUEST
 
 
 def test_a_preview_of_another_column_of_the_same_name_is_none() -> None:
     other = record(rule=RULE.model_copy(update={"field_id": 8}))
     with pytest.raises(BadRequestError, match="never previewed for this column: day is now field 1 and was field 8"):
-        _as_previewed(REQUEST, [other])
+        as_previewed(REQUEST, [other])
     with pytest.raises(BadRequestError, match=r"it was never previewed$"):
-        _as_previewed(REQUEST, [])
+        as_previewed(REQUEST, [])
 
 
 def test_a_preview_of_a_copy_with_the_same_uuid_is_none(tmp_path: Path) -> None:
@@ -86,6 +86,9 @@ def test_a_preview_of_a_copy_with_the_same_uuid_is_none(tmp_path: Path) -> None:
         make_table(uuid="uuid", name=TableName(catalog=catalog, namespace=("db",), name="t")) for catalog in ("prod", "dev")
     )
     with StateStore.open(f"sqlite:///{tmp_path / 'state.db'}") as store:
-        keep_record(store, record(table="dev.db.t"), KIND)
-        assert [found.table for found in _records(store, copy, MAIN)] == ["dev.db.t"]
-        assert _records(store, original, MAIN) == []
+        keep_record(store, record(table="dev.db.t"), Operation.TTL.value)
+        of_copy, of_original = (
+            SimpleNamespace(records=store, name=table.name, uuid=table.uuid, branch=MAIN) for table in (copy, original)
+        )
+        assert [found.table for found in previews(of_copy)] == ["dev.db.t"]  # type: ignore[arg-type]
+        assert previews(of_original) == []  # type: ignore[arg-type]

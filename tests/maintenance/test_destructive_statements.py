@@ -58,7 +58,7 @@ def test_what_removes_rows_is_sent_through_the_function_that_confirms_the_target
 def test_nobody_else_drops_files_of_a_table() -> None:
     callers = [
         (path.name, ast.unparse(node.func))
-        for folder in ("spark", "maintenance", "operations", "commit", "compose")
+        for folder in ("spark", "maintenance", "operations", "commit", "context")
         for path in sorted((SOURCES / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and DROPS.search(ast.unparse(node.func))

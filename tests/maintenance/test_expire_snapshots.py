@@ -22,9 +22,10 @@ from neve.maintenance.expiry import ExpiryRecord
 from neve.maintenance.last_write import LAST_WRITES
 from neve.maintenance.quarantine import Doomed, Fate
 from neve.maintenance.retention import Keep, Rules, SnapshotHistory
-from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.operations.expire_snapshots import ExpiryTerms, expire
 from neve.rewrite.record import RunOutcome
-from neve.table.state import RUN_ID, Ref, RefKind, Snapshot, TableName
+from neve.table.state import RUN_ID, Ref, RefKind, Snapshot
+from tests.contexts import FakeContext
 from tests.flow.fakes import FakeTable, FakeWriter
 from tests.maintenance.quarantining import ListedQuarantine
 
@@ -142,17 +143,12 @@ class Bench:
         assert_held: Callable[[], None] | None = None,
         **asked: Any,
     ) -> ExpiryRecord:
-        name = TableName(catalog="c", namespace=("db",), name="t")
-        made = ExpiryTools(
-            writer=self.writer,
-            past=self.table,
-            files=self.table,
-            clock=Still(),
-            sleep=self.waits.append,
-            quarantine=self.quarantine,
-            begun=lambda run_id, location: self.begun.append((run_id, location)),
-        )
-        return expire(ExpiryRequest(name, "u", rules, **asked), replace(made, **(tools or {})), assert_held)
+        context = FakeContext(self.writer, Still(), self.waits.append, quarantine=self.quarantine)
+        made: Any = replace(context, **(tools or {}))
+        try:
+            return expire(made, self.table, self.table, ExpiryTerms(rules, **asked), assert_held)
+        finally:
+            self.begun += [(run_id, begun["metadata_before"]) for run_id, begun in made.begun]
 
 
 @pytest.fixture
@@ -277,13 +273,13 @@ def test_a_run_that_was_killed_before_it_wrote_files_down_is_gone_on_with(bench:
     assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([7, 10], {})
     bench.table.lost_since = before  # type: ignore[method-assign]
     bench.table.snapshots[5] = snapshot(5)  # which the killed run did not know of
-    record = bench.expire(tools={"interrupted": lambda: [location for _, location in bench.begun]})
+    record = bench.expire(tools={"killed": lambda: [{"metadata_before": location} for _, location in bench.begun]})
     assert (record.outcome, record.expired, record.recorded) == (RunOutcome.DONE, (5,), 7)
     assert sorted(bench.quarantine.recorded) == sorted([*GONE, "own-5", "shared-5"])
 
 
 def test_versions_that_cannot_be_read_any_more_are_told(bench: Bench) -> None:
-    record = bench.expire(tools={"interrupted": lambda: ["v0"]})
+    record = bench.expire(tools={"killed": lambda: [{"metadata_before": "v0"}]})
     assert (record.outcome, sorted(bench.quarantine.recorded)) == (RunOutcome.PARTLY_DONE, GONE)
     why = "what v0 named could not be found out, and is left for orphan removal: Cannot read v0: it is gone"
     assert record.reason == why
@@ -299,7 +295,7 @@ def test_a_version_whose_manifests_went_meanwhile_does_not_stop_every_later_expi
         yield from known(location)
 
     known, bench.table.lost_since = bench.table.lost_since, lost_since  # type: ignore[method-assign]
-    record = bench.expire(tools={"interrupted": lambda: ["v0"]})
+    record = bench.expire(tools={"killed": lambda: [{"metadata_before": "v0"}]})
     assert (record.outcome, sorted(bench.quarantine.recorded)) == (RunOutcome.PARTLY_DONE, GONE)
     assert record.files == {"lost": len(GONE)}
     assert str(record.reason).endswith(
@@ -315,7 +311,7 @@ def test_a_file_in_use_again_is_struck_off(bench: Bench) -> None:
 
 
 def test_pinned_snapshots_stay_and_what_comes_after_them(bench: Bench) -> None:
-    record = bench.expire(tools={"pinned": lambda: {8: "run 3f9c was planned from it"}})
+    record = bench.expire(tools={"pins": {8: "run 3f9c was planned from it"}})
     assert (record.expired, record.kept) == ((6,), {Keep.HEAD: 1, Keep.TAG: 1, Keep.RUN: 2})
 
 

@@ -10,9 +10,10 @@ import pytest
 from neve.errors import CatalogUnreachableError, CommitIncidentError, InDoubtError, LeaseHeldError, NeveError, StorageError
 from neve.health.not_due import NotDue
 from neve.maintenance.steps import Judgement, MaintainRecord, Step, StepOutcome
-from neve.operations.maintain import Ended, MaintainRequest, MaintainTools, Stage, maintain
+from neve.operations.maintain import Ended, Stage, maintain
 from neve.rewrite.record import RunOutcome
 from neve.table.state import TableName
+from tests.contexts import FakeContext
 
 TABLE = TableName(catalog="local", namespace=("db",), name="events")
 DONE = Ended(RunOutcome.DONE, "it is done", "run1", 2.0)
@@ -55,13 +56,12 @@ class Upkeep:
                 self.judges.get(step, lambda: Judgement(due=False, why="all is well")), self.ends.get(step, pytest.fail)
             )
 
-        tools = MaintainTools(
-            stages={step: stage(step) for step in Step},
-            health=lambda: next(self.scores),
-            clock=Ticking(),
-            begin=self.begun.append,
-        )
-        return maintain(MaintainRequest(TABLE, "u", **asked), tools)
+        stages = {step: stage(step) for step in Step}
+        made: Any = FakeContext(None, Ticking(), name=TABLE)
+        options: dict[str, Any] = {"dry_run": asked.get("dry_run", False), "health": lambda: next(self.scores)}
+        record = maintain(made, stages, asked.get("left_out", {}), **options)
+        self.begun += [run_id for run_id, _ in made.begun]
+        return record
 
 
 @pytest.fixture

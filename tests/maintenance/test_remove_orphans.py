@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +15,15 @@ from neve.maintenance.file_index import Trust
 from neve.maintenance.orphans import Judged, Neighbour, OrphanRecord, OrphanRules, Verdict
 from neve.maintenance.quarantine import Doomed, Fate
 from neve.operations import remove_orphans as module
-from neve.operations.remove_orphans import OrphanRequest, OrphanTools, remove_orphans
+from neve.operations.remove_orphans import OrphanTerms, find_orphans
 from neve.rewrite.record import RunOutcome
-from neve.table.state import TableName
+from tests.contexts import FakeContext
 from tests.flow.fakes import FakeTable, FakeWriter
 from tests.maintenance.listed import Listed
 
 NOW = 10**13
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
-REQUEST = OrphanRequest(TableName(catalog="c", namespace=("db",), name="t"), UUID, "/wh/t", 3 * 86400, 100)
+TERMS = OrphanTerms("/wh/t", 3 * 86400, 100)
 FILES = tuple(Doomed(path=f"/wh/t/data/{i}", reason="orphan", size_bytes=1) for i in range(5))
 
 
@@ -105,18 +106,26 @@ class Stage:
                 super().refresh()
 
         writer = Writer(self.table)
-        tools = OrphanTools(
-            writer=writer,
-            search=self,
-            neighbours=lambda: self.neighbours,
-            needed=lambda _: self.needed,
-            real=lambda directory: self.links.get(directory, directory),
-            unfinished=lambda: (),
-            clock=self,
-            begin=lambda _: self.step("begin"),
-            quarantine=self,
-        )
-        return remove_orphans(replace(REQUEST, **changes), tools)
+        context: Any = Beginning(writer, self, uuid=UUID, quarantine=self)
+        index: Any = SimpleNamespace(refresh=lambda: self.neighbours, needed=lambda *_: self.needed)
+
+        def real(directory: str) -> str:
+            return self.links.get(directory, directory)
+
+        return find_orphans(context, replace(TERMS, **changes), self, index, real=real)  # type: ignore[arg-type]
+
+    def unfinished(self) -> tuple[()]:
+        return ()
+
+    def adopt_trash(self, *_: object) -> int:
+        return 0
+
+
+class Beginning(FakeContext):
+    """Notes when the run begins."""
+
+    def begin(self, *_: object) -> None:
+        self.clock.step("begin")
 
 
 def test_the_table_is_loaded_anew_between_the_listing_and_the_comparison() -> None:

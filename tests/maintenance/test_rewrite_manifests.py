@@ -8,12 +8,13 @@ import pytest
 
 from neve.errors import CommitIncidentError, LeaseHeldError, VerificationError
 from neve.maintenance.manifests import ORDER
-from neve.operations.rewrite_manifests import ManifestsRequest, foretell, rewrite_manifests
+from neve.operations.requests import ManifestsRequest
+from neve.operations.rewrite_manifests import preview, rewrite_manifests
 from neve.policy.model import Policy
 from neve.rewrite.record import RunOutcome
 from tests.maintenance.fakes import Answer, FakeTable
 
-REQUEST = ManifestsRequest(Policy.model_validate({"manifest-min-count": 3}))
+POLICY, REQUEST = Policy.model_validate({"manifest-min-count": 3}), ManifestsRequest()
 
 
 def make(version: int = 2, commits: int = 5) -> FakeTable:
@@ -24,7 +25,7 @@ def make(version: int = 2, commits: int = 5) -> FakeTable:
 
 
 def run(table: FakeTable) -> object:
-    return rewrite_manifests(REQUEST, table.means(), table)
+    return rewrite_manifests(table.context(POLICY), table, REQUEST)
 
 
 def listed(table: FakeTable) -> set[str]:
@@ -33,7 +34,7 @@ def listed(table: FakeTable) -> set[str]:
 
 def test_the_snapshot_says_who_made_it_and_in_which_order() -> None:
     table = make()
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.snapshots, record.snapshot_before) == (RunOutcome.DONE, (6,), 5)
     assert (record.manifests_replaced, record.manifests_written, listed(table)) == (5, 1, {"new0"})
     summary = table.versions[-1].snapshot.summary
@@ -45,7 +46,7 @@ def test_the_snapshot_says_who_made_it_and_in_which_order() -> None:
 
 def test_what_is_foretold_changes_nothing() -> None:
     table = make()
-    record = foretell(REQUEST, table, table.clock)  # type: ignore[arg-type]
+    record = preview(table.context(POLICY), REQUEST)
     assert (record.dry_run, record.outcome, record.manifests_replaced, record.manifests_written) == (
         True,
         RunOutcome.DONE,
@@ -57,7 +58,7 @@ def test_what_is_foretold_changes_nothing() -> None:
 
 def test_nothing_is_written_where_it_is_not_worth_it() -> None:
     table = make(commits=3)
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.on_disk) == (RunOutcome.NOTHING_TO_DO, set())
 
 
@@ -65,7 +66,7 @@ def test_nothing_is_written_where_it_is_not_worth_it() -> None:
 def test_however_commits_are_answered_exactly_one_lands_and_its_files_are_not_recorded(answers: tuple[Answer, Answer]) -> None:
     table = make()
     table.answers = list(answers)
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.snapshots, listed(table)) == (RunOutcome.DONE, (6,), {"new0"})
     assert [doomed.path for doomed in table.doomed] == ["list0"]
 
@@ -73,7 +74,7 @@ def test_however_commits_are_answered_exactly_one_lands_and_its_files_are_not_re
 def test_a_commit_that_is_refused_for_good_leaves_the_table_and_records_the_files() -> None:
     table = make()
     table.answers = [Answer.REFUSED] * 9
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.reason) == (RunOutcome.FAILED, "Cannot commit the rewrite: refused")
     assert len(table.versions) == 5
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0"}
@@ -83,7 +84,7 @@ def test_a_commit_that_is_refused_for_good_leaves_the_table_and_records_the_file
 def test_files_of_a_commit_that_may_still_land_are_not_recorded() -> None:
     table = make()
     table.answers = [Answer.SILENT] * 9
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert record.outcome is RunOutcome.FAILED
     assert [doomed.path for doomed in table.doomed] == ["list0"]
 
@@ -91,7 +92,7 @@ def test_files_of_a_commit_that_may_still_land_are_not_recorded() -> None:
 def test_appends_meanwhile_are_kept_and_nothing_is_written_again() -> None:
     table = make()
     table.before_commit = [table.append, table.append]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent) == (RunOutcome.DONE, 3)
     assert listed(table) == {"new0", "m6", "m7"}
 
@@ -105,7 +106,7 @@ def test_manifests_that_others_replace_meanwhile_are_planned_and_written_again()
             table.append()
 
     table.before_commit = [replaced]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent, len(listed(table))) == (RunOutcome.DONE, 2, 1)
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0", "list2"}
 
@@ -113,7 +114,7 @@ def test_manifests_that_others_replace_meanwhile_are_planned_and_written_again()
 def test_where_others_have_done_it_nothing_is_left_to_do() -> None:
     table = make()
     table.before_commit = [lambda: table.commit_list({"theirs": None}, "replace", {})]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, listed(table)) == (RunOutcome.NOTHING_TO_DO, {"theirs"})
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0"}
 
@@ -121,7 +122,7 @@ def test_where_others_have_done_it_nothing_is_left_to_do() -> None:
 def test_where_others_have_done_it_before_anything_was_written_nothing_is_committed() -> None:
     table = make()
     table.before_write = [lambda: table.commit_list({"theirs": None}, "replace", {})]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent, listed(table)) == (RunOutcome.NOTHING_TO_DO, 0, {"theirs"})
 
 
@@ -134,7 +135,7 @@ def test_row_ids_that_were_given_meanwhile_make_it_write_again() -> None:
     table = make(2)
     table.format_version = 3  # no commit yet: no row has an id
     table.before_commit = [table.append]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent) == (RunOutcome.DONE, 2)
     assert "new0" not in listed(table)
 
@@ -144,7 +145,7 @@ def test_a_commit_that_iceberg_moved_past_an_upgrade_is_taken_back(version: int)
     table = make(2)
     table.format_version, table.retries = version, True
     table.before_commit = [lambda: upgrade(table)]
-    record = rewrite_manifests(REQUEST, table.means(), table)
+    record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert record.outcome is RunOutcome.FAILED
     why = (
         "the table's format version was changed meanwhile"

@@ -11,10 +11,10 @@ import neve
 from neve.commit.lease import Held
 from neve.errors import NeveError, RunTakenOverError, TableGoneError
 from neve.operations.delete_files import Upkeep
+from neve.operations.requests import StatsRequest
 from neve.operations.rollback import roll_back
 from neve.operations.statistics import keep_statistics
 from neve.operations.tags import keep_tags
-from neve.policy.model import Policy
 from neve.state import StateStore
 from tests.flow.fakes import FakeWriter
 from tests.flow.test_deletes import Scene as Upkept
@@ -95,9 +95,9 @@ def test_tags_and_statistics_stay(request: pytest.FixtureRequest) -> None:
     table = request.getfixturevalue("_dated")
     refs = dict(table.refs)
     with stops():
-        keep_tags(table.means(), table, KEEP, prefix="neve")
+        keep_tags(table.context(), table, KEEP, prefix="neve")
     with stops():
-        keep_statistics(table.means(), table, Policy(), columns=["city"])
+        keep_statistics(table.context(), table, StatsRequest(columns=("city",)))
     assert (table.refs, table.statistics, table.doomed) == (refs, [], [])
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from neve.api import Neve
 from neve.cli import iceberg_compact
 from neve.cli.app import app
-from neve.compose import Neve
-from neve.compose.place import Place
+from neve.context.connection import Connection
 from neve.rewrite.planner import Request
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
@@ -205,7 +205,7 @@ class Scene:
 def staged(spark: SparkSession, warehouse: Path, directory: Path) -> Iterator[Scene]:
     """A scene whose commands use this Spark session."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Place, "spark", spark)
+        patched.setattr(Connection, "spark", spark)
         patched.setenv("COLUMNS", "200")
         scene = Scene(spark, warehouse, directory)
         scene.create()

@@ -17,10 +17,11 @@ from pyiceberg.types import LongType, NestedField
 
 from neve.maintenance.expiry import ExpiryRecord
 from neve.maintenance.retention import Rules, SnapshotHistory
-from neve.operations.expire_snapshots import ExpiryRequest, ExpiryTools, expire
+from neve.operations.expire_snapshots import ExpiryTerms, expire
 from neve.spark.maintenance.expiry import SparkPast
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.spark.table.bridge import TableBridge
+from tests.contexts import FakeContext
 from tests.maintenance.quarantining import ListedQuarantine
 from tests.spark.rewriting import Bench
 
@@ -134,15 +135,11 @@ class Expiring:
         bridge = TableBridge(self.bench.spark, state.name)
         past = StrikingPast(bridge)
         past.strike, past.loses_answer = strike, loses_answer
-        made = ExpiryTools(
-            writer=bridge,
-            past=past,
-            files=SparkReachability(self.bench.spark, bridge),
-            clock=Later(self.days),
-            sleep=lambda _: None,
-            quarantine=self.quarantine,
-        )
-        return expire(ExpiryRequest(state.name, state.uuid, rules, **asked), replace(made, **(tools or {})))
+        given = dict(tools or {})
+        files = given.pop("files", None) or SparkReachability(self.bench.spark, bridge)
+        made = FakeContext(bridge, Later(self.days), name=state.name, uuid=state.uuid, quarantine=self.quarantine)
+        context: Any = replace(made, **given)
+        return expire(context, past, files, ExpiryTerms(rules, **asked))
 
     def ids_of_refs(self) -> dict[str, list[int]]:
         """The rows of every ref, as pyiceberg reads them."""

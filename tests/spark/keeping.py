@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestEntryStatus
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.settings import load_settings
 from tests.spark.rewriting import Bench
 
@@ -31,7 +31,7 @@ class Moved:
 def opened(spark: SparkSession, warehouse: Path, state: Path, *, clock: Any = None, **flags: str) -> Iterator[Neve]:
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}", **flags})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=clock) as neve:
-        vars(neve._place)["spark"] = spark
+        vars(neve.connection)["spark"] = spark
         yield neve
 
 

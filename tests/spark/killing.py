@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from neve.compose import Neve
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.maintenance.delete_files import UpkeepRecord
 from neve.maintenance.record import MaintenanceRecord
+from neve.operations.requests import OrphansRequest
 from neve.settings import load_settings
 
 DAY = 86_400_000
@@ -37,7 +37,7 @@ DOOMED = "run1"
 Record = MaintenanceRecord | UpkeepRecord
 OPERATIONS: Mapping[str, Callable[[Neve, str], Record]] = {
     "expire": lambda neve, table: neve.expire(table),
-    "orphans": lambda neve, table: neve.orphans(table, OrphansAsked()),
+    "orphans": lambda neve, table: neve.orphans(table, OrphansRequest()),
     "settle": lambda neve, table: neve.settle(table, at_once=True),
     "purge": lambda neve, table: neve.purge(table),
     "restore": lambda neve, table: neve.restore(DOOMED, table=table),

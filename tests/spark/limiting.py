@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.ttl import TtlRecord
 from neve.settings import load_settings
 from neve.spark.maintenance.ttl import SparkPastRows
@@ -86,7 +86,7 @@ def maker(spark: SparkSession, warehouse: Path, state: Path, namespace: str) -> 
     def open_(knobs: dict[str, str]) -> Neve:
         settings = load_settings(environ={}, flags={"state.url": url, **knobs})
         opened = Neve.open(settings, warehouse=str(warehouse), environ={}, clock=CLOCK)
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         return opened
 
     def make(columns: str = "ts TIMESTAMP", how: str = "", *, version: int = 2, mode: str = "merge-on-read") -> Kept:

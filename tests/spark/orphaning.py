@@ -16,9 +16,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from neve.compose import Neve
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.maintenance.orphans import OrphanRecord
+from neve.operations.requests import OrphansRequest
 from tests.maintenance.listed import Listed
 from tests.spark.rewriting import Bench
 
@@ -72,7 +72,7 @@ class Yard:
             os.utime(path, (moment, moment))
 
     def run(self, **asked: Any) -> OrphanRecord:
-        return self.neve.orphans(self.name, OrphansAsked(**asked))
+        return self.neve.orphans(self.name, OrphansRequest(**asked))
 
     def found(self, **asked: Any) -> list[str]:
         """Orphans of a dry run, as paths relative to the table."""

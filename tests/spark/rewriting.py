@@ -18,7 +18,8 @@ from neve.commit.tools import Tools
 from neve.kernels.deletes.store import StoredDeletes
 from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.operations import inspect
-from neve.operations.delete_files import UpkeepRequest, keep_up
+from neve.operations.delete_files import maintain_deletes
+from neve.operations.requests import DeletesRequest
 from neve.operations.rewrite_run import compact
 from neve.policy.model import Policy
 from neve.rewrite.group import Kernel, Tier
@@ -35,6 +36,7 @@ from neve.spark.tasks.spark_kernel import SparkKernel
 from neve.storage.files import Storage
 from neve.table.depth import Depth
 from neve.table.state import TableName, TableState
+from tests.contexts import FakeContext
 from tests.flow.fakes import FakeQuarantine
 from tests.samples.reading import duckdb_rows, plain_rows
 
@@ -97,7 +99,7 @@ class Bench:
     name: str
     inputs: set[str] = field(default_factory=set)
     moves_deletes: bool = False
-    """Whether deletes that come late are moved, as `compose` has it."""
+    """Whether deletes that come late are moved, as an operation has it."""
     quarantine: FakeQuarantine = field(default_factory=FakeQuarantine)
 
     @property
@@ -153,7 +155,9 @@ class Bench:
     def keep_up(self, operation: Upkeep) -> UpkeepRecord:
         """`neve deletes` on the table."""
         state = self.state()
-        return keep_up(UpkeepRequest(state.name, state.uuid, operation), self._tools(state, lambda: None, None))
+        tools = self._tools(state, lambda: None, None)
+        context: Any = FakeContext(**vars(tools), name=state.name, uuid=state.uuid)
+        return maintain_deletes(context, DeletesRequest(operation))
 
     def _tools(self, state: TableState, strike: Strike, strike_at_commit: Strike | None) -> Tools:
         self.bridge = StrikingBridge(self.spark, state.name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, CommitUnknownError
 from neve.maintenance.tags import FOREVER_MS, TagsRecord
 from neve.rewrite.record import RunOutcome

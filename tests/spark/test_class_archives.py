@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.compose.archive_recording import Recording, wanted_for
-from neve.compose.class_archives import Prepared, prepare
+from neve.context.class_archives import Prepared, Recording, prepare, wanted_for
 from neve.spark.runtime.class_archive import CLASSES, RECORD, checksum
 from neve.spark.runtime.session import SparkOptions
 
@@ -113,7 +112,7 @@ def test_any_archive_gives_the_same_result_and_says_nothing(
 def test_two_processes_that_make_it_at_once_make_one(tmp_path: Path, prepared: Prepared) -> None:
     environ = {**os.environ, "NEVE_JARS_CACHE": str(tmp_path)}
     recording = Recording(prepared.jars, None, "", background=False).text
-    command = [sys.executable, "-P", "-m", "neve.compose.archive_recording", recording]
+    command = [sys.executable, "-P", "-m", "neve.archive_recording", recording]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     processes = [subprocess.Popen(command, env=environ, **pipes) for _ in range(2)]
     assert [process.communicate(timeout=600) for process in processes] == [(b"", b"")] * 2

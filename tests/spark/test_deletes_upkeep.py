@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, NeveError
 from neve.maintenance.delete_files import UpkeepRecord
 from neve.rewrite.record import RunOutcome
@@ -95,7 +95,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
     state = tmp_path_factory.mktemp("state") / "state.db"
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
@@ -140,7 +140,7 @@ def test_sorted_by_columns_that_were_renamed_and_widened_they_are_equal_too(kern
 def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]:
     loaded = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
     with Neve.open(loaded, warehouse=str(warehouse), environ={}) as opened:
-        opened._place.__dict__["spark"] = spark
+        opened.connection.__dict__["spark"] = spark
         yield opened
 
 

@@ -238,7 +238,7 @@ def test_an_expiry_ends_though_files_of_a_killed_one_were_removed_as_orphans(for
     for gone in {found.snapshot_id for found in before.snapshots()} - {*forked.snapshots()}:
         Path(str(before.snapshot_by_id(gone).manifest_list).removeprefix("file:")).unlink()  # type: ignore[union-attr]
     forked.overwrite(10)
-    record = forked.expire(tools={"interrupted": lambda: [before.metadata_location]})
+    record = forked.expire(tools={"killed": lambda: [{"metadata_before": before.metadata_location}]})
     assert (record.outcome, len(record.expired)) == (RunOutcome.PARTLY_DONE, 2)
     assert f"what {before.metadata_location} named could not be found out" in str(record.reason)
     assert record.recorded == len(forked.quarantine.recorded) > 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neve.api import Neve
 from neve.commit.marker import PROPERTY
-from neve.compose import Neve
 from neve.errors import CatalogUnreachableError
 from neve.maintenance.retention import Keep
 from neve.rewrite.compactions import CompactionCommit
@@ -48,7 +48,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]
     flags = {"state.url": f"sqlite:///{tmp_path}/state.db", "policy.metadata-keep": "50"}
     settings = load_settings(environ={}, flags=flags)
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=Later(10)) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import TableGoneError
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
@@ -40,7 +40,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]:
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{tmp_path / 'state.db'}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 

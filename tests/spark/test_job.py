@@ -20,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from typer.testing import CliRunner
 
 import neve.job
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.record import RunOutcome
 from neve.spark.runtime import distribution, jars
 from neve.spark.runtime.coordinates import spark_coordinates

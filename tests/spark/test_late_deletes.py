@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
@@ -246,7 +246,7 @@ def test_deletes_that_land_before_a_run_is_resumed_are_moved(version: int, make:
         raise Killed
 
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve._place), "spark", bench.spark)
+        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
         with monkeypatch.context() as patched:
             patched.setattr(TableBridge, "rewrite", dying)
             with pytest.raises(Killed):

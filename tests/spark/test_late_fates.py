@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
@@ -40,7 +40,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 @pytest.fixture
 def neve(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as opened:
-        monkeypatch.setitem(vars(opened._place), "spark", bench.spark)
+        monkeypatch.setitem(vars(opened.connection), "spark", bench.spark)
         yield opened
 
 
@@ -73,7 +73,7 @@ def test_a_group_that_landed_and_is_held_by_a_tag_alone_ends_in_doubt_with_its_f
     bench.sql("INSERT OVERWRITE {} VALUES (99, 's9')")
     bench.expire()
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as later:
-        monkeypatch.setitem(vars(later._place), "spark", bench.spark)
+        monkeypatch.setitem(vars(later.connection), "spark", bench.spark)
         (journalled,) = later.unfinished()
         record = later.resume(journalled)
     (group,) = record.groups

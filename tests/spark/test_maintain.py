@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import StorageError
 from neve.maintenance.steps import MaintainRecord, Step, StepOutcome
 from neve.rewrite.record import RunOutcome
@@ -176,19 +176,19 @@ def test_a_rewrite_that_stopped_is_ended_first_and_its_files_are_no_orphans(
 def test_one_that_may_be_at_work_on_another_host_is_not_told_as_interrupted(table: Bench, neve: Neve) -> None:
     uuid, started = str(table.load().metadata.table_uuid), int(time.time() * 1000)
     at_work = Run("other", uuid, f"local.{name(table)}", "maintain", started, record={"owner": "otherhost:7"})
-    with neve._place.store() as store:
+    with neve.connection.store() as store:
         store.start_run(at_work)
     assert neve.maintain(name(table)).outcome is RunOutcome.DONE
     assert neve.run("other").finished_ms is None
 
 
 def test_a_failing_compaction_leaves_orphans_alone(table: Bench, neve: Neve, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neve.compose.rewriting import Rewriting
+    from neve.operations import compact
 
     def fails(*_: object, **__: object) -> None:
         raise StorageError("Cannot write: the disk is full")
 
-    monkeypatch.setattr(Rewriting, "compact", fails)
+    monkeypatch.setattr(compact, "run", fails)
     record = neve.maintain(name(table))
     assert did(record)[Step.COMPACT] is StepOutcome.FAILED
     assert did(record)[Step.ORPHANS] is StepOutcome.NOT_TRIED

@@ -17,8 +17,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
+from neve.api import Neve
 from neve.commit.marker import Marker
-from neve.compose import Neve
 from neve.maintenance.quarantine import TRASH, Doomed, Fate
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
@@ -172,7 +172,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def neve(spark: SparkSession, warehouse: Path, state: Path, clock: Ahead) -> Iterator[Neve]:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS local.killed")
     with open_neve(warehouse, state, clock) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from neve.compose import Neve
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.errors import BadRequestError, LeaseHeldError, NeveError
 from neve.maintenance.quarantine import Fate, Quarantined, is_trash
 from neve.maintenance.record import MaintenanceRecord
+from neve.operations.requests import OrphansRequest
 from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
@@ -237,7 +237,7 @@ class Upkeep(Writers):
         self.time_passes(hours)
         before = self._quarantine()
         cutoff = self.table.clock.now_ms() - ORPHAN_AGE_MS
-        asked = OrphansAsked(limit=limit)
+        asked = OrphansRequest(limit=limit)
         record = self._carry_out("orphans", lambda neve: neve.orphans(self.table.name, asked), trouble)
         for path, row in self._quarantine().items():
             if path not in before or before[path].run_id != row.run_id:

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from neve.api import Neve
 from neve.catalogs.opening import IcebergCatalog, spark_conf
-from neve.compose import Neve
-from neve.compose.orphans import OrphansAsked
 from neve.errors import MissingFileError
 from neve.maintenance.quarantine import Fate
+from neve.operations.requests import OrphansRequest
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import CatalogSettings
@@ -103,7 +103,7 @@ def test_everything_works_on_a_table_at_an_odd_location(
     orphan.write_bytes(b"PAR1")
     for path in real.rglob("*"):
         os.utime(path, (time.time() - 10 * DAYS,) * 2)
-    found = neve.orphans(table, OrphansAsked())
+    found = neve.orphans(table, OrphansRequest())
     assert found.taken == 1, found
     clock.days = 23
     neve.settle(table)
@@ -138,7 +138,7 @@ def test_tables_we_cannot_understand_do_not_stop_the_others(
     try:
         assert neve.inspect("odd.variants").data_files == 2
         assert len(neve.plan("odd.variants", request=FORCE).groups) == 1
-        record = neve.orphans("odd.plain", OrphansAsked(dry_run=True))
+        record = neve.orphans("odd.plain", OrphansRequest(dry_run=True))
         assert record.listed > 0
     finally:
         later.write_text(whole)
@@ -198,7 +198,7 @@ def test_a_purge_after_old_metadata_was_registered_again_names_the_restore(
     )
     assert "older metadata was registered again" in text
     assert f"neve restore {expired.run_id[:8]} --table local.odd.again" in str(raised.value.hint)
-    bridge = TableBridge(spark, neve._place.name("odd.again"))
+    bridge = TableBridge(spark, neve.connection.name("odd.again"))
     with pytest.raises(MissingFileError):
         list(SparkReachability(spark, bridge).needed(["/x"]))
     neve.restore(expired.run_id)

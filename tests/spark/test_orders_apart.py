@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, RunInterrupted
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.plan import Plan
@@ -51,7 +51,7 @@ def opened(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.chdir(tmp_path)
     flags = {"state.url": f"sqlite:///{tmp_path}/state.db", "cache.enabled": "false"}
     with Neve.open(load_settings(flags=flags, environ={}), warehouse=str(bench.warehouse), environ={}) as neve:
-        vars(neve._place)["spark"] = bench.spark
+        vars(neve.connection)["spark"] = bench.spark
         yield neve
 
 

@@ -16,8 +16,8 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from neve.api import Neve
 from neve.commit.marker import PROPERTY, Marker
-from neve.compose import Neve
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
 from neve.maintenance.orphans import OrphanRules, Verdict
 from neve.rewrite.journal import JournaledGroup, JournaledRun
@@ -49,7 +49,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
     state = tmp_path_factory.mktemp("state") / "state.db"
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 
@@ -113,7 +113,7 @@ def test_settings_state_store_and_catalog_are_no_orphans_of_the_table_they_lie_i
     stray = yard.plant("data/stray.parquet")
     for name in ("neve/state.db", "neve/state.db-wal", "neve/state.db.lock", "neve/state.db.bak", "neve.yaml", "lake.db"):
         yard.plant(name)
-    place = yard.neve._place
+    place = yard.neve.connection
     monkeypatch.setattr(place, "settings_file", yard.home / "neve.yaml")
     monkeypatch.setattr(place, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"])
     yard.age()
@@ -294,7 +294,7 @@ def test_a_delta_table_at_the_same_location_stops_it(yard: Yard) -> None:
 
 def test_statistics_are_in_use_whatever_they_are_called(yard: Yard) -> None:
     jvm: Any = yard.bench.spark._jvm
-    table = TableBridge(yard.bench.spark, yard.neve._place.name(yard.name)).table
+    table = TableBridge(yard.bench.spark, yard.neve.connection.name(yard.name)).table
     snapshot = table.currentSnapshot().snapshotId()
     numbers, parts = yard.plant("metadata/numbers.puffin"), yard.plant("metadata/parts.parquet")
     assert yard.found() == ["metadata/numbers.puffin", "metadata/parts.parquet"]
@@ -391,7 +391,7 @@ def test_a_metadata_file_that_may_not_be_read_is_not_taken_for_one_that_is_gone(
     (there / "inside").touch()  # Java cannot read a directory, and says that it was not found
     yard.age()
     with pytest.raises(InDoubtError, match=r"^Cannot tell which table .*00098-x\.metadata\.json belongs to: "):
-        Versions(TableBridge(yard.bench.spark, yard.neve._place.name(yard.name))).owners([str(there)])
+        Versions(TableBridge(yard.bench.spark, yard.neve.connection.name(yard.name))).owners([str(there)])
 
 
 def test_a_version_that_is_gone_when_it_is_looked_at_stops_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,11 +464,11 @@ def test_files_of_an_unfinished_run_are_left_to_it(yard: Yard) -> None:
     lost = yard.plant("data/neve-r2-0-00000.parquet")
     groups = (JournaledGroup(group_id=0, output_prefix=f"file:{yard.home}/data/neve-r1-0"),)
     run = JournaledRun(run_id=f"r1-{yard.bench.name}", owner="elsewhere:1", started_ms=1, plan=plan, groups=groups)
-    with StateStore.open(yard.neve._place.state_url) as store:
+    with StateStore.open(yard.neve.connection.state_url) as store:
         store.begin(run)
     record = yard.run()
     assert ([*yard.quarantine.files], record.verdicts[Verdict.RUNNING]) == ([lost], 1)
-    with StateStore.open(yard.neve._place.state_url) as store:
+    with StateStore.open(yard.neve.connection.state_url) as store:
         store.finish_run(run.run_id, finished_ms=2, outcome="failed", record={})
 
 
@@ -582,7 +582,7 @@ def test_a_large_listing_finds_what_a_small_one_does(
     yard.plant("_delta/x.parquet")
     small = yard.run(dry_run=True)
     assert [file.path for file in small.files] == planted
-    monkeypatch.setattr(yard.neve._place, "storage", lambda _: storage)
+    monkeypatch.setattr(yard.neve.connection, "storage", lambda _: storage)
     monkeypatch.setattr("neve.spark.maintenance.listing._BATCH_FILES", 7)
     large = yard.run(dry_run=True)
     assert (large.files, large.listed, large.verdicts) == (small.files, small.listed, small.verdicts)
@@ -685,6 +685,6 @@ def drop(bench: Bench, name: str) -> None:
 
 def commit_file(yard: Yard, spelled: str) -> None:
     iceberg: Any = yard.bench.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    table = TableBridge(yard.bench.spark, yard.neve._place.name(yard.name)).table
+    table = TableBridge(yard.bench.spark, yard.neve.connection.name(yard.name)).table
     builder = iceberg.DataFiles.builder(table.spec()).withPath(spelled).withFileSizeInBytes(4)
     table.newAppend().appendFile(builder.withFormat("parquet").withRecordCount(1).build()).commit()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import CommitConflictError
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
@@ -35,7 +35,7 @@ def table(spark: SparkSession, warehouse: Path) -> Bench:
 def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]:
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{tmp_path}/state.db"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
         yield opened
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, LeaseHeldError
 from neve.maintenance.quarantine import TRASH, Doomed, Fate, FateChange
 from neve.maintenance.record import Operation
@@ -76,7 +76,7 @@ def make(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
     loaded = load_settings(environ={}, flags={"state.url": url})
 
     with Neve.open(loaded, warehouse=str(warehouse), environ={}, clock=clock) as opened:
-        vars(opened._place)["spark"] = spark
+        vars(opened.connection)["spark"] = spark
 
         def make() -> Quarantined:
             bench = Bench(spark, warehouse, "quarantine", f"t{next(NUMBERS)}")

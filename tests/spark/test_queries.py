@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError
 from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
@@ -56,7 +56,7 @@ def opened(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Any:
     def make(**knobs: str) -> Neve:
         flags = {"state.url": f"sqlite:///{tmp_path}/state.db"} | {k.replace("_", "-"): v for k, v in knobs.items()}
         place = Neve.open(load_settings(flags=flags, environ={}), warehouse=str(warehouse), environ={})
-        place._place.__dict__["spark"] = spark
+        place.connection.__dict__["spark"] = spark
         places.append(place)
         return place
 

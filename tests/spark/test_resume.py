@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.samples import SAMPLES, Target
@@ -29,7 +29,7 @@ GROUPS = 5
 
 KILLED_RUN = """
 import os, signal, sys
-from neve.compose import Neve
+from neve.api import Neve
 from neve.spark.table.bridge import TableBridge
 from neve.operations import rewrite_run as run
 from neve.rewrite.planner import Request
@@ -74,7 +74,7 @@ def table(warehouse: Path) -> Iterator[str]:
 @pytest.fixture
 def neve(spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(warehouse)) as opened:
-        monkeypatch.setitem(vars(opened._place), "spark", spark)
+        monkeypatch.setitem(vars(opened.connection), "spark", spark)
         yield opened
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, CommitUnknownError, VerificationError
 from neve.maintenance.manifests import ManifestGroup, ManifestPlan, ManifestReads, ManifestsRecord, Motive
 from neve.rewrite.record import RunOutcome
@@ -98,7 +98,7 @@ def test_a_dry_run_needs_no_spark_and_tells_what_the_run_does(make: Make, neve: 
     bench = make()
     head, before = bench.load().metadata_location, set((bench.warehouse / "lists" / bench.name / "metadata").iterdir())
     with monkeypatch.context() as patch:
-        patch.setitem(vars(neve._place), "spark", None)
+        patch.setitem(vars(neve.connection), "spark", None)
         told = run(neve, bench, dry_run=True)
     assert (bench.load().metadata_location, set((bench.warehouse / "lists" / bench.name / "metadata").iterdir())) == (
         head,

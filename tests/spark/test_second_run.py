@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neve.compose import Neve
-from neve.compose.rewriting import Rewriting
+from neve.api import Neve
+from neve.context.table import TableContext
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
@@ -40,26 +40,26 @@ def add(bench: Bench, start: int) -> None:
 @pytest.fixture
 def opened(bench: Bench) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        vars(neve._place)["spark"] = bench.spark
+        vars(neve.connection)["spark"] = bench.spark
         yield neve
 
 
 def delayed(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> list[int]:
     """Something happens once while Spark is starting for the next run; gives the groups that are executed after that."""
     executed: list[int] = []
-    writer, run = Rewriting.writer, SparkEngine.run
+    writer, run = TableContext.writer, SparkEngine.run
 
-    def starting(self: Rewriting, plan: Any) -> Any:
-        monkeypatch.setattr(Rewriting, "writer", writer)
+    def starting(self: TableContext) -> Any:
+        monkeypatch.setattr(TableContext, "writer", writer)
         meanwhile()
         monkeypatch.setattr(SparkEngine, "run", counting)
-        return writer(self, plan)
+        return self.writer
 
     def counting(self: SparkEngine, orders: Any) -> Any:
         executed.extend(order.group_id for order in orders)
         return run(self, orders)
 
-    monkeypatch.setattr(Rewriting, "writer", starting)
+    monkeypatch.setattr(TableContext, "writer", property(starting))
     return executed
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.statistics import RELATIVE_ERROR, THETA, StatisticsRecord
 from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.statistics import SparkStatistics

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
@@ -38,7 +38,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 def compact(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compact]:
     """Compacts as soon as there is something to compact."""
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve._place), "spark", bench.spark)
+        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
 
         def once() -> RunRecord:
             while True:

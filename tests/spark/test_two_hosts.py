@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import LeaseHeldError
 from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES, Target
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--uts"]
 STALLED_RUN = """
 import sys
-from neve.compose import Neve
+from neve.api import Neve
 from neve.spark.table.bridge import TableBridge
 from neve.errors import NeveError
 from neve.operations import rewrite_run as run
@@ -93,7 +93,7 @@ def here(spark: SparkSession, warehouse: Path, state: Path, *, days: float = 0) 
     """Neve in this process; its clock may be ahead, so that nobody waits for a heartbeat to end."""
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=Ahead(days)) as neve:
-        vars(neve._place)["spark"] = spark
+        vars(neve.connection)["spark"] = spark
         yield neve
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
@@ -82,7 +82,7 @@ def test_ten_compactions_commit_beside_a_writer_that_appends_five_times_a_second
     records = []
     try:
         with Neve.open(load_settings(), warehouse=str(warehouse)) as neve:
-            monkeypatch.setitem(vars(neve._place), "spark", spark)
+            monkeypatch.setitem(vars(neve.connection), "spark", spark)
             while len(records) < COMPACTIONS:
                 record = neve.compact(table, request=Request(force=True))
                 if record.outcome is not RunOutcome.NOTHING_TO_DO:

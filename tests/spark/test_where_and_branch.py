@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.orc import ORCFile
 
+from neve.api import Neve
 from neve.commit.marker import Marker
-from neve.compose import Neve
 from neve.errors import BadRequestError, LeaseHeldError
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
@@ -32,7 +32,7 @@ def neve(shelf: Bench, spark: SparkSession, warehouse: Path, tmp_path: Path) -> 
     """Neve at the tests' own warehouse and in their own session."""
     loaded = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
     with Neve.open(loaded, warehouse=str(warehouse), environ={}) as opened:
-        opened._place.__dict__["spark"] = spark
+        opened.connection.__dict__["spark"] = spark
         yield opened
 
 

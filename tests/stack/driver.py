@@ -98,7 +98,7 @@ class Driver:
 
 def main(settings: Path) -> None:
     """Answers calls until stdin ends; each call is a fresh start, but for Spark, which would take longest."""
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.settings import load_settings
 
     # Whatever prints to stdout in this process must not meet the answers.
@@ -110,7 +110,7 @@ def main(settings: Path) -> None:
             call = json.loads(line)
             try:
                 with Neve.open(loaded) as neve:
-                    vars(neve._place)["spark"] = lasting.spark
+                    vars(neve.connection)["spark"] = lasting.spark
                     answer = _CALLS[call.pop("do")](neve, **call)
             except Exception as error:
                 answer = {"error": f"{type(error).__name__}: {error}", "retryable": getattr(error, "retryable", None)}
@@ -140,7 +140,7 @@ def _runs(neve: Any, table: str) -> Any:
 def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: Any) -> Any:
     """Any operation besides compaction, by a clock that is so many days ahead; `strike` is a statement that another writer
     gets in before the first commit of an expiry."""
-    from neve.compose.orphans import OrphansAsked
+    from neve.operations.requests import OrphansRequest
     from neve.spark.maintenance.expiry import SparkPast
     from tests.spark.killing import Ahead
 
@@ -156,7 +156,7 @@ def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: A
 
     SparkPast.expire = struck  # type: ignore[method-assign]
     try:
-        asked = [OrphansAsked(**words)] if operation == "orphans" else []
+        asked = [OrphansRequest(**words)] if operation == "orphans" else []
         return getattr(neve, operation)(table, *asked, **({} if asked else words)).model_dump(mode="json")
     finally:
         SparkPast.expire = real  # type: ignore[method-assign]

@@ -88,7 +88,7 @@ def spawn() -> Iterator[Spawn]:
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with two small sample tables, written once."""
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.samples import SAMPLES
     from neve.settings import load_settings
 

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pytest
 
 import neve as package
+from neve.api import Neve
 from neve.cli.requests import KindWord
-from neve.compose import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
@@ -94,9 +94,9 @@ def test_a_run_that_fails_has_an_exit_code(neve: Any, warehouse: Path, monkeypat
 def test_what_is_no_layout_of_the_table_is_refused_before_spark_starts(
     neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str, dry: list[str]
 ) -> None:
-    from neve.compose.place import Place
+    from neve.context.connection import Connection
 
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     result = neve("cluster", "db.floats", *words, *dry, "--warehouse", str(warehouse))
     assert result.exit_code == 2
     assert message in result.stderr

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from neve.compose import Neve
-from neve.compose.place import Place
+from neve.api import Neve
+from neve.context.connection import Connection
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.samples import SAMPLES
@@ -68,7 +68,7 @@ def test_nothing_to_do_is_a_success(neve: Any, warehouse: Path, ended: Any) -> N
 def test_a_plan_without_groups_starts_no_spark_and_says_why(
     neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     result = neve("compact", "db.floats", "--warehouse", str(warehouse), "--min-input-files", "6", "--json")
     document = json.loads(result.stdout)
     assert result.exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
@@ -61,7 +61,7 @@ def test_each_operation_is_asked_for_by_its_name(neve: Any, warehouse: Path, ask
     found = asked(make_upkeep(operation=operation))
     words = ["--branch", "audit", "--dry-run"]
     assert neve("deletes", operation.value, "db.floats", *words, "--warehouse", str(warehouse)).exit_code == 0
-    assert found == [("db.floats", operation.value, {"branch": "audit", "dry_run": True})]
+    assert found == [("db.floats", {"operation": operation.value, "branch": "audit", "dry_run": True})]
 
 
 def test_a_conversion_is_told_with_what_to_type_next(neve: Any, warehouse: Path, asked: Any) -> None:
@@ -134,6 +134,6 @@ def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
     assert package.deletes("db.floats", "prune", dry_run=True, branch="audit", warehouse=warehouse).rows == 1200
     package.table("db.floats", warehouse=warehouse).deletes("convert")
     assert found == [
-        ("db.floats", "prune", {"dry_run": True, "branch": "audit"}),
-        ("db.floats", "convert", {"dry_run": False}),
+        ("db.floats", {"operation": "prune", "dry_run": True, "branch": "audit"}),
+        ("db.floats", {"operation": "convert", "dry_run": False, "branch": "main"}),
     ]

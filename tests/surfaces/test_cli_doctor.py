@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.doctor import DoctorCheck, Status
 
 PYTHON = DoctorCheck("python", Status.OK, "3.11.9")

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
-from neve.compose.expiring import _age_ms
+from neve.api import Neve
 from neve.errors import BadRequestError
-from neve.maintenance.expiry import ExpiryRecord, Setting
+from neve.maintenance.expiry import ExpiryRecord, Setting, age_ms
 from neve.maintenance.record import Operation
 from neve.maintenance.retention import Keep
 from neve.rewrite.record import RunOutcome
@@ -163,17 +162,17 @@ def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
     found = asked(make_expiry())
     assert package.expire("db.floats", keep=2, dry_run=True, warehouse=warehouse).snapshots_after == 3
     package.table("db.floats", warehouse=warehouse).expire(older_than="2 h")
-    assert found == [("db.floats", {**ASKED, "keep": 2, "dry_run": True}), ("db.floats", {"older_than": "2 h"})]
+    assert found == [("db.floats", {**ASKED, "keep": 2, "dry_run": True}), ("db.floats", {**ASKED, "older_than": "2 h"})]
 
 
 def test_an_age_is_a_duration_or_up_to_a_moment() -> None:
-    assert _age_ms("2 days", NOW_MS) == 2 * 86_400_000
-    assert _age_ms("2025-06-14T15:06:40", NOW_MS) == 86_400_000
-    assert _age_ms("2025-06-14T17:06:40+02:00", NOW_MS) == 86_400_000
+    assert age_ms("2 days", NOW_MS) == 2 * 86_400_000
+    assert age_ms("2025-06-14T15:06:40", NOW_MS) == 86_400_000
+    assert age_ms("2025-06-14T17:06:40+02:00", NOW_MS) == 86_400_000
     with pytest.raises(BadRequestError, match="Cannot expire what is older than 2030-01-01: that is not in the past"):
-        _age_ms("2030-01-01", NOW_MS)
+        age_ms("2030-01-01", NOW_MS)
     with pytest.raises(BadRequestError, match="Cannot read 'yesterday': neither a duration nor a moment"):
-        _age_ms("yesterday", NOW_MS)
+        age_ms("yesterday", NOW_MS)
 
 
 @pytest.mark.parametrize(

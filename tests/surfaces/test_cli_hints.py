@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 import neve as package
+from neve.api import Neve
 from neve.cli.call import Call
 from neve.cli.command import command
 from neve.cli.options import Shared
-from neve.compose import Neve
 from neve.errors import NeveError
 from neve.maintenance.ttl import TtlCounts
 from neve.render.commands import completed, repeating

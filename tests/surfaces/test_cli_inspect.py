@@ -72,7 +72,7 @@ def test_a_page_that_cannot_be_written_is_an_error(neve: Any, warehouse: Path) -
 @pytest.fixture(scope="session")
 def scattered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with a table whose layout is asked for and not kept."""
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.samples import SAMPLES
     from neve.settings import load_settings
 
@@ -128,7 +128,7 @@ def test_columns_that_the_table_does_not_have_are_a_bad_request(
 
 
 def test_a_layout_of_the_table_that_is_out_of_date_costs_a_warning_and_not_the_look(neve: Any, scattered: Path) -> None:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.settings import load_settings
 
     with Neve.open(load_settings(environ={}), warehouse=str(scattered)) as opened, opened.demo_target("db") as target:
@@ -201,7 +201,7 @@ def test_an_ascii_terminal_is_served(spawn: Any, warehouse: Path, monkeypatch: p
 @pytest.fixture
 def branched(tmp_path: Path) -> Path:
     """A warehouse with a table whose branch is at its first snapshot."""
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.samples import SAMPLES
     from neve.settings import load_settings
 

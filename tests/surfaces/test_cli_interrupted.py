@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import neve as package
+from neve.api import Neve
 from neve.commit.lease_terms import LEASE_MS
 from neve.commit.process import this_process
-from neve.compose import Neve
-from neve.compose.place import Place
+from neve.context.connection import Connection
 from neve.errors import BadRequestError
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.planner import Request
@@ -39,7 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A warehouse of this test's own with one table of five files; Spark cannot be started."""
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.setenv("NEVE_STATE__URL", f"sqlite:///{tmp_path / 'state.db'}")
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     path = tmp_path / "warehouse"
     with Neve.open(load_settings(), warehouse=str(path), create_warehouse=True) as neve, neve.demo_target("db") as target:
         SAMPLES["floats"].build(target, scale=0.2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.manifests import ManifestReads, ManifestsRecord
 from neve.maintenance.record import MaintenanceRecord, Operation
 from neve.maintenance.statistics import Distinct, StatisticsRecord
@@ -154,13 +154,13 @@ def test_the_second_line_says_how_it_ended(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["manifests"], {"by": [], "limit": 10_000, "dry_run": False}),
+        (["manifests"], {"by": (), "limit": 10_000, "dry_run": False}),
         (
             ["manifests", "--by", "day, region", "--limit", "5", "--dry-run"],
-            {"by": ["day", "region"], "limit": 5, "dry_run": True},
+            {"by": ("day", "region"), "limit": 5, "dry_run": True},
         ),
-        (["stats", "--columns", "a,b", "--columns", "c"], {"columns": ["a", "b", "c"], "force": False, "dry_run": False}),
-        (["stats", "--force"], {"columns": [], "force": True, "dry_run": False}),
+        (["stats", "--columns", "a,b", "--columns", "c"], {"columns": ("a", "b", "c"), "force": False, "dry_run": False}),
+        (["stats", "--force"], {"columns": (), "force": True, "dry_run": False}),
         (["tags", "--dry-run"], {"dry_run": True}),
     ],
 )
@@ -223,8 +223,8 @@ def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
     assert package.table("db.floats", warehouse=warehouse).auto_tags("daily 1").tags(dry_run=True).kept
     assert package.tags("db.floats", warehouse=warehouse).kept
     assert found == [
-        ("db.floats", {"by": ["day"], "dry_run": False}),
-        ("db.floats", {"columns": ["city"], "force": True, "dry_run": False}),
+        ("db.floats", {"by": ("day",), "limit": 10_000, "dry_run": False}),
+        ("db.floats", {"columns": ("city",), "force": True, "dry_run": False}),
         ("db.floats", {"dry_run": True}),
         ("db.floats", {"dry_run": False}),
     ]

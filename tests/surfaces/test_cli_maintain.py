@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
-from neve.compose.place import Place
+from neve.api import Neve
+from neve.context.connection import Connection
 from neve.health.not_due import NotDue
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import MaintainRecord, Step, StepOutcome, StepRecord
@@ -113,13 +113,13 @@ def test_the_outcome_is_the_exit_code_and_json_has_the_record(
 def test_steps_are_named_with_commas_or_one_after_another(neve: Any, warehouse: Path, asked: Any) -> None:
     found = asked(outcome=RunOutcome.DONE)
     neve("maintain", "db.events", "--warehouse", str(warehouse), "--only", "expire, settle", "--only", "purge", "--dry-run")
-    assert found == [("db.events", {"only": ["expire", "settle", "purge"], "skip": [], "dry_run": True})]
+    assert found == [("db.events", {"only": ("expire", "settle", "purge"), "skip": (), "dry_run": True})]
 
 
 def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
     found = asked()
     assert package.maintain("db.events", skip=["orphans"], warehouse=warehouse) == RECORD
-    assert found == [("db.events", {"only": (), "skip": ["orphans"], "dry_run": False})]
+    assert found == [("db.events", {"only": (), "skip": ("orphans",), "dry_run": False})]
 
 
 def test_an_unknown_step_is_refused(neve: Any, warehouse: Path) -> None:
@@ -131,7 +131,7 @@ def test_an_unknown_step_is_refused(neve: Any, warehouse: Path) -> None:
 def test_a_dry_run_tells_every_step_and_starts_no_spark(
     neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     state = f"state.url=sqlite:///{tmp_path}/state.db"
     result = neve("maintain", "db.v1", "--warehouse", str(warehouse), "--dry-run", "--json", "--set", state)
     steps = {step["step"]: (step["outcome"], step["why"]) for step in json.loads(result.stdout)["steps"]}

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.cli import orphans as module
-from neve.compose import Neve
-from neve.compose import orphans as compose
-from neve.compose.orphans import OrphansAsked
+from neve.api import Neve
 from neve.errors import InDoubtError
 from neve.maintenance.orphans import OrphanRecord, Verdict
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.record import Operation
+from neve.operations import requests
+from neve.operations.requests import OrphansRequest
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
@@ -58,8 +57,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     found: list[Any] = []
 
     def arm(answer: OrphanRecord | Exception) -> list[Any]:
-        def orphans(_: Neve, table: str, asked: OrphansAsked, *, progress: Any = None) -> OrphanRecord:  # noqa: ARG001
-            found.append((table, asked))
+        def orphans(_: Neve, table: str, *, progress: Any = None, **options: Any) -> OrphanRecord:  # noqa: ARG001
+            found.append((table, OrphansRequest(**options)))
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -79,18 +78,18 @@ def test_every_word_is_handed_on(neve: Any, warehouse: Path, asked: Any) -> None
     words = [*flags.split(), *places.split(), *ignored.split(), *dropped.split()]
     result = neve("orphans", "db.floats", *words, "--warehouse", str(warehouse))
     assert result.exit_code == 0
-    expected = OrphansAsked(
+    expected = OrphansRequest(
         older_than="1h",
         location="s3://lake/x",
         inventory="i.csv",
-        equal_schemes=["a=b", "c=d"],
-        equal_authorities=["e=f"],
+        equal_schemes=("a=b", "c=d"),
+        equal_authorities=("e=f",),
         limit=7,
         dry_run=True,
         writers_may_be_running=True,
         no_other_table_is_here=True,
-        ignore_tables=["c.db.t", "d"],
-        dropped_tables=["U1", "U2"],
+        ignore_tables=("c.db.t", "d"),
+        dropped_tables=("U1", "U2"),
     )
     assert found == [("db.floats", expected)]
 
@@ -98,8 +97,8 @@ def test_every_word_is_handed_on(neve: Any, warehouse: Path, asked: Any) -> None
 def test_a_bare_call_asks_for_the_defaults(neve: Any, warehouse: Path, asked: Any) -> None:
     found = asked(make_orphans())
     neve("orphans", "db.floats", "--warehouse", str(warehouse))
-    assert found == [("db.floats", OrphansAsked())]
-    assert module.LIMIT == compose.LIMIT == OrphansAsked().limit
+    assert found == [("db.floats", OrphansRequest())]
+    assert OrphansRequest().limit == requests.LIMIT
 
 
 def test_a_search_is_told_with_what_to_type_next(neve: Any, warehouse: Path, asked: Any) -> None:
@@ -191,6 +190,6 @@ def test_python_says_the_same(warehouse: Path, asked: Any) -> None:
     assert package.orphans("db.floats", older_than="5 days", dry_run=True, warehouse=warehouse).taken == 2
     package.table("db.floats", warehouse=warehouse).orphans(limit=3)
     assert found == [
-        ("db.floats", OrphansAsked(older_than="5 days", dry_run=True)),
-        ("db.floats", OrphansAsked(limit=3)),
+        ("db.floats", OrphansRequest(older_than="5 days", dry_run=True)),
+        ("db.floats", OrphansRequest(limit=3)),
     ]

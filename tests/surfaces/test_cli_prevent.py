@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.prevention import PreventionRecord, PropertyChange, PropertyProposal
 from neve.maintenance.record import Operation
 from neve.rewrite.record import RunOutcome

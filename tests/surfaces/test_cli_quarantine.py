@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
-from neve.compose.quarantine import EXPIRED_STAYS
+from neve.api import Neve
 from neve.maintenance.quarantine import Doomed, Fate, FateChange, FileChange, QuarantineRecord, QuarantineStep
 from neve.maintenance.record import Operation
+from neve.operations.quarantine import EXPIRED_STAYS
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.state import StateStore
@@ -144,7 +144,7 @@ def filled(warehouse: Path, tmp_path: Path) -> list[str]:
     """A store with five files of db.floats in the quarantine; gives the options that lead there."""
     url = f"sqlite:///{tmp_path}/state.db"
     with Neve.open(load_settings(environ={}), warehouse=str(warehouse), environ={}) as opened:
-        uuid = opened._looking.reader("db.floats").state().uuid
+        uuid = opened.table("db.floats").uuid
     with StateStore.open(url) as store:
         store.start_run(Run("aaaa1111bbbb", uuid, "local.db.floats", "orphans", NOW_MS))
         store.record_doomed(

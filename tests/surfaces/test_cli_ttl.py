@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import neve as package
-from neve.compose import Neve
+from neve.api import Neve
 from neve.maintenance.record import Operation
 from neve.maintenance.ttl import TtlCounts, TtlRecord, TtlRule
 from neve.rewrite.record import RunOutcome
@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def arm(record: TtlRecord) -> list[Any]:
         def ttl(self: Neve, table: str, *, progress: Any = None, **words: Any) -> TtlRecord:  # noqa: ARG001
-            policy = self._looking._loaded.policy()[0]
+            policy = self.connection.loaded.policy()[0]
             found.append((table, words, (policy.ttl_seconds, policy.ttl_column, policy.ttl_format)))
             return record
 

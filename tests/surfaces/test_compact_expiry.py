@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from neve.compose import Neve
-from neve.compose.expire_after import ExpireAfter
-from neve.compose.place import Place
+from neve.api import Neve
+from neve.context.connection import Connection
 from neve.errors import BadRequestError, CommitIncidentError, RunTakenOverError
 from neve.maintenance.expiry import ExpiryRecord
+from neve.operations.expire_after import ExpireAfter
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
 from neve.settings import load_settings
 from tests.render.runs import make_empty_record, make_group, make_record, make_whole_record
 from tests.surfaces.test_cli_expire import make_expiry
-
-STORE: Any = object()
 
 
 def held() -> None:
@@ -40,8 +38,8 @@ def after(answer: ExpiryRecord | Exception | None, asked: list[Any] | None = Non
 
 def test_the_record_of_the_compaction_says_what_was_expired() -> None:
     asked: list[Any] = []
-    record = after(make_expiry(files_without_size=2), asked).under_lease(make_record(), held, STORE)
-    assert asked == [(STORE, record.run_id, held)]
+    record = after(make_expiry(files_without_size=2), asked).under_lease(make_record(), held)
+    assert asked == [(record.run_id, held)]
     assert record.expiry == SnapshotExpiry(
         run_id=make_expiry().run_id,
         outcome=RunOutcome.DONE,
@@ -64,24 +62,24 @@ def test_the_record_of_the_compaction_says_what_was_expired() -> None:
 def test_no_snapshot_is_expired_after_a_compaction_that_a_person_or_a_resume_must_look_at(changes: Any, reason: str) -> None:
     asked: list[Any] = []
     record = make_record().model_copy(update=changes)
-    done = after(make_expiry(), asked).under_lease(record, held, STORE)
+    done = after(make_expiry(), asked).under_lease(record, held)
     assert (done.expiry, asked) == (SnapshotExpiry(outcome=RunOutcome.FAILED, reason=reason), [])
 
 
 def test_an_error_of_the_expiry_is_in_the_record_and_an_incident_stops_the_run() -> None:
-    lost = after(RunTakenOverError("Cannot go on: taken over")).under_lease(make_record(), held, STORE)
+    lost = after(RunTakenOverError("Cannot go on: taken over")).under_lease(make_record(), held)
     assert lost.expiry == SnapshotExpiry(outcome=RunOutcome.FAILED, reason="Cannot go on: taken over")
-    gone = after(CommitIncidentError("Cannot confirm: main is gone", hint="Set it")).under_lease(make_record(), held, STORE)
+    gone = after(CommitIncidentError("Cannot confirm: main is gone", hint="Set it")).under_lease(make_record(), held)
     assert (gone.incident, gone.expiry) == ("Cannot confirm: main is gone. Set it", None)
 
 
 def test_where_nothing_was_compacted_the_expiry_takes_the_lease_itself_and_its_errors_are_raised() -> None:
     asked: list[Any] = []
-    done = after(None, asked).alone(make_empty_record(), STORE)
+    done = after(None, asked).alone(make_empty_record())
     assert done.expiry == SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept")
-    assert asked == [(STORE, done.run_id, None)]
+    assert asked == [(done.run_id, None)]
     with pytest.raises(RunTakenOverError):
-        after(RunTakenOverError("taken over")).alone(make_empty_record(), STORE)
+        after(RunTakenOverError("taken over")).alone(make_empty_record())
 
 
 @pytest.fixture
@@ -148,7 +146,7 @@ def test_hours_without_an_expiry_or_not_in_the_past_are_refused(neve: Any, wareh
 def test_no_spark_is_started_where_there_is_nothing_to_compact_nor_to_expire(
     neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     place = ["--warehouse", str(warehouse), "--min-input-files", "6"]
     document = json.loads(neve("compact", "db.floats", "--expire-snapshots", "--json", *place).stdout)
     assert (document["outcome"], document["expiry"]["outcome"]) == ("nothing-to-do", "nothing-to-do")

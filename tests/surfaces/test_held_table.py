@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import neve as package
+from neve.api import Neve
 from neve.commit.lease_terms import LEASE_MS
-from neve.compose import Neve
-from neve.compose.place import Place
+from neve.context.connection import Connection
+from neve.context.table import TableContext
 from neve.errors import LeaseHeldError
 from neve.maintenance.quarantine import Doomed
 from neve.rewrite.journal import JournaledGroup, JournaledRun
@@ -31,7 +32,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A state store of this test's own; Spark cannot be started."""
     url = f"sqlite:///{tmp_path / 'state.db'}"
     monkeypatch.setenv("NEVE_STATE__URL", url)
-    monkeypatch.setattr(Place, "spark", property(lambda _: pytest.fail("Spark was started")))
+    monkeypatch.setattr(Connection, "spark", property(lambda _: pytest.fail("Spark was started")))
     return url
 
 
@@ -82,9 +83,7 @@ def test_an_operation_on_a_held_table_is_refused_before_spark_is_started(
     operation: str, opened: Neve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if operation == "tags":
-        monkeypatch.setattr(
-            type(opened._looking), "policy", lambda *_: load_settings().policy({"neve.auto-tags": "daily 7"})[0]
-        )
+        monkeypatch.setattr(TableContext, "policy", lambda *_: load_settings().policy({"neve.auto-tags": "daily 7"})[0])
     with pytest.raises(LeaseHeldError, match=HELD):
         OPERATIONS[operation](opened)
 
@@ -106,10 +105,10 @@ def test_every_module_that_takes_a_lease_is_called_by_one_that_checks_it_first()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("leased", "leased_run")
     }
     assert takers == {
-        "compose/rewriting.py",  # rollback
         "operations/delete_files.py",
         "operations/results.py",
         "operations/resume.py",
+        "operations/rollback.py",
         "operations/rewrite_run.py",
         "commit/takeover.py",
         "operations/tags.py",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from neve.api import Neve
 from neve.cli.iceberg_compact import URI_VARIABLE, app, catalog_of, partitions_of
-from neve.compose import Neve
 from neve.errors import BadRequestError
 from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES

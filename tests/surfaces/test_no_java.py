@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from neve.compose import Neve
+from neve.api import Neve
 from neve.samples import SAMPLES
 from neve.settings import load_settings
 

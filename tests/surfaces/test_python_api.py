@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import neve
-from neve.compose import Neve
+from neve.api import Neve
 from neve.errors import BadRequestError, SettingsError, TableNotFoundError
 from neve.policy.model import knobs
 from neve.rewrite.group import Kernel, Tier

@@ -1,6 +1,6 @@
 """From a description to an open catalog, and to the Spark settings that open the same one.
 
-Called by `compose`. A catalog is opened at its first use, so that a command which needs none asks none.
+Called by `context.connection`. A catalog is opened at its first use, so that a command which needs none asks none.
 """
 
 from __future__ import annotations

@@ -17,20 +17,15 @@ from neve.cli.command import CONTEXT, examples
 from neve.cli.compact import compact
 from neve.cli.demo import demo
 from neve.cli.doctor import doctor
-from neve.cli.expire import expire
 from neve.cli.failures import USAGE_ERROR, error_json
 from neve.cli.inspect import InspectCommand, inspect
-from neve.cli.keeping import manifests, stats, tags
-from neve.cli.maintain import maintain
+from neve.cli.maintenance import expire, maintain, manifests, orphans, prevent, stats, tags, ttl
 from neve.cli.options import TYPED, KnobCommand, Shared, shared_parameters
-from neve.cli.orphans import orphans
 from neve.cli.plan import plan
-from neve.cli.prevent import prevent
 from neve.cli.resume import resume
 from neve.cli.rollback import rollback
 from neve.cli.setup import setup
 from neve.cli.tables import tables
-from neve.cli.ttl import ttl
 from neve.cli.work import work
 
 EPILOG = "\n\n".join(

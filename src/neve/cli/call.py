@@ -1,6 +1,6 @@
 """One call of the command line: what was asked, where results go, and the way to the composition root.
 
-Every command gets one. Settings and `compose` are imported here, on first use, so that help stays fast.
+Every command gets one. Settings and `api` are imported here, on first use, so that help stays fast.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from neve.cli.options import LogFormat, LogLevel, Shared
 from neve.render.commands import completed
 
 if TYPE_CHECKING:
+    from neve.api import Neve
     from neve.cli.output import Output
-    from neve.compose import Neve
     from neve.ports import Progress
     from neve.settings import Loaded
 
@@ -96,7 +96,7 @@ class Call:
     @contextmanager
     def neve(self, *, warehouse: str | None = None, create_warehouse: bool = False) -> Iterator[Neve]:
         """The composition root, closed at the end."""
-        from neve.compose import Neve
+        from neve.api import Neve
 
         place = self._warehouse = warehouse or self.shared.warehouse
         with Neve.open(self.loaded, warehouse=place, create_warehouse=create_warehouse) as neve:

@@ -96,6 +96,6 @@ def _next_steps(call: Call, record: RunRecord) -> list[str]:
 
 def layout_of(by: str | None, kind: KindWord | None) -> Layout | None:
     """The layout that was asked for, None for the table's own. Raises BadRequestError for what is none."""
-    from neve.compose.rewriting import asked_layout
+    from neve.operations.cluster import asked_layout
 
     return asked_layout(by, kind)

@@ -19,7 +19,7 @@ from neve.cli.requests import again
 from neve.errors import BadRequestError, NeveError
 
 if TYPE_CHECKING:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.health.inspection import Inspection
     from neve.render.demo import DemoCompaction
     from neve.samples import Sample

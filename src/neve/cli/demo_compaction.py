@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from neve.cli.call import Call
 
 if TYPE_CHECKING:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.render.demo import DemoCompaction
 
 QUERIES = {

@@ -164,7 +164,7 @@ def _settled(shared: Shared, found: NamedCatalog, more: list[str]) -> Shared:
 def _run(
     call: Call, table: str, found: NamedCatalog, uri: str, request: Request, *, dry_run: bool, expiry: dict[str, Any]
 ) -> None:
-    from neve.compose import Neve
+    from neve.api import Neve
 
     environ = {**os.environ, URI_VARIABLE: uri}
     call.shared = replace(call.shared, warehouse=found.warehouse)  # for commands that are suggested: it is a directory or None

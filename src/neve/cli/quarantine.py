@@ -3,13 +3,15 @@ back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
 from neve.cli.failures import PARTLY_DONE
+from neve.cli.operation_command import operation_command
 from neve.cli.requests import TableName, again
 
 if TYPE_CHECKING:
@@ -26,10 +28,6 @@ app = typer.Typer(
 )
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, file by file.")]
-Limit = Annotated[
-    int, typer.Option("--limit", min=1, metavar="N", help="The most files of one run; the rest waits for the next.")
-]
-LIMIT = 100_000
 
 
 @app.command(name="list", epilog=examples("neve quarantine list db.events", "neve quarantine list db.events --files --json"))
@@ -50,51 +48,23 @@ def list_files(
             call.output.quarantine(neve.quarantine(table))
 
 
-@app.command(
+def _show(call: Call, record: QuarantineRecord, options: Mapping[str, Any]) -> None:
+    step = call.retyped() if options["dry_run"] else again(call.shared, "quarantine", "list", record.table)
+    call.output.ended(record, next_steps=[] if record.outcome.value == "nothing-to-do" else [step])
+    if code := {"failed": 1, "partly-done": PARTLY_DONE}.get(record.outcome.value):
+        raise typer.Exit(code)
+
+
+app.command(
     epilog=examples(
         "neve quarantine settle db.events --dry-run",
         "neve quarantine settle db.events",
         "neve quarantine settle db.events --run 3f9c --now",
     )
+)(operation_command("settle", _show))
+app.command(epilog=examples("neve quarantine purge db.events --dry-run", "neve quarantine purge db.events --limit 5000"))(
+    operation_command("purge", _show)
 )
-@command
-def settle(
-    call: Call,
-    table: TableName,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", show_default=False, help="Only files that this run recorded.")
-    ] = None,
-    limit: Limit = LIMIT,
-    now: Annotated[
-        bool,
-        typer.Option("--now", help="Without the grace time. A file that was judged wrongly is missed by readers at once."),
-    ] = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete instead of moving to the trash; only in buckets that keep versions.")
-    ] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Look at recorded files again: what the table needs stays, the rest goes to the trash.
-
-    Files are looked at once they have been in the quarantine for quarantine-grace (a day).
-    """
-    with call.neve() as neve, call.progress() as progress:
-        progress("settle", 0, None)
-        record = neve.settle(table, run=run, limit=limit, at_once=now, delete=delete, dry_run=dry_run, progress=progress)
-    _show(call, record, dry_run=dry_run)
-
-
-@app.command(epilog=examples("neve quarantine purge db.events --dry-run", "neve quarantine purge db.events --limit 5000"))
-@command
-def purge(call: Call, table: TableName, limit: Limit = LIMIT, dry_run: DryRun = False) -> None:
-    """Remove files for good that have been in the trash for trash-keep (7 days), at most purge-rate in a second.
-
-    The table is asked once more: what it needs by now is put back instead.
-    """
-    with call.neve() as neve, call.progress() as progress:
-        progress("purge", 0, None)
-        record = neve.purge(table, limit=limit, dry_run=dry_run, progress=progress)
-    _show(call, record, dry_run=dry_run)
 
 
 @command
@@ -119,11 +89,4 @@ def restore(
     with call.neve() as neve, call.progress() as progress:
         progress("restore", 0, None)
         record = neve.restore(run, table=table, dry_run=dry_run, progress=progress)
-    _show(call, record, dry_run=dry_run)
-
-
-def _show(call: Call, record: QuarantineRecord, *, dry_run: bool) -> None:
-    step = call.retyped() if dry_run else again(call.shared, "quarantine", "list", record.table)
-    call.output.ended(record, next_steps=[] if record.outcome.value == "nothing-to-do" else [step])
-    if code := {"failed": 1, "partly-done": PARTLY_DONE}.get(record.outcome.value):
-        raise typer.Exit(code)
+    _show(call, record, {"dry_run": dry_run})

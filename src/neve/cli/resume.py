@@ -13,7 +13,7 @@ from neve.commit.failure import Failure
 from neve.errors import BadRequestError, CommitIncidentError, LeaseHeldError, NeveError, TableGoneError, TableNotFoundError
 
 if TYPE_CHECKING:
-    from neve.compose import Neve
+    from neve.api import Neve
     from neve.rewrite.journal import JournaledRun
 
 _LEFT_ALONE = (LeaseHeldError, TableNotFoundError, TableGoneError)

@@ -12,7 +12,7 @@ from neve.cli.call import Call
 from neve.cli.command import command
 
 if TYPE_CHECKING:
-    from neve.compose.class_archives import Prepared
+    from neve.context.class_archives import Prepared
 
 
 @command

@@ -1,6 +1,6 @@
 """`neve state`: looks after the state store: what it holds, a newer schema, a copy, and what it may forget.
 
-Goes to the store itself and not through `compose`: there is no catalog, engine or table to wire it to.
+Goes to the store itself and not through `api.Neve`: there is no catalog, engine or table to wire it to.
 """
 
 from __future__ import annotations

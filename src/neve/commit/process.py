@@ -1,7 +1,7 @@
 """owner: who this process is, and whether the process that owns a run has certainly ended.
 
-Called by `commit.lease`, `operations.rewrite_run` and `compose`. Wherever the machine cannot tell, the answer is that the
-process may be alive: then only the end of its heartbeat counts.
+Called by `commit.lease`, `operations.rewrite_run` and `operations.resume`. Wherever the machine cannot tell, the answer is that
+the process may be alive: then only the end of its heartbeat counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """takeover: who owns a run: its lease while it works, its takeover by another process, and its end without being finished.
 
-Called by `operations.rewrite_run` and `compose`. A run has one owner at a time, known by a token in the journal
+Called by `operations.rewrite_run` and `operations.resume`. A run has one owner at a time, known by a token in the journal
 (`commit.process`).
 """
 

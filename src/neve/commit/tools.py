@@ -58,9 +58,9 @@ class TableView(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """Made by `compose` for one table. Without a journal nothing can be resumed, without leases the table's mark counts;
-    without `deletes`, rows that are deleted while a run lasts cost it the groups that they are in; without `quarantine`, files
-    that were never committed stay in place for orphan removal."""
+    """Made by `operations.compact` for one plan. Without a journal nothing can be resumed, without leases the table's mark
+    counts; without `deletes`, rows that are deleted while a run lasts cost it the groups that they are in; without
+    `quarantine`, files that were never committed stay in place for orphan removal."""
 
     writer: TableWriter
     engine: Engine

@@ -11,16 +11,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from itertools import chain
+from typing import Protocol
 
 from neve.commit.failure import Failure
-from neve.commit.tools import Tools
 from neve.errors import NeveError
 from neve.maintenance.quarantine import Doomed
+from neve.ports import Clock, Quarantine
 
 log = logging.getLogger(__name__)
 
 
-def set_aside(paths: Iterable[str], why: str, tools: Tools, *, table_uuid: str, run_id: str) -> None:
+class QuarantineAccess(Protocol):
+    """What records files: `commit.tools.Tools` or a `TableContext`."""
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Without one, files are left to orphan removal."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """When they were recorded."""
+        ...
+
+
+def set_aside(paths: Iterable[str], why: str, tools: QuarantineAccess, *, table_uuid: str, run_id: str) -> None:
     """Records files of a run in the quarantine, streamed; `why` is part of the reason that people see."""
     reason = f"written and never committed: {why}"
     try:

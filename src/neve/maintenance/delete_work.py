@@ -1,6 +1,6 @@
 """Which work a table's deletes leave to do, from metadata that an inspection has read. Pure, over columns.
 
-Called by `operations.examine` for findings and by `compose.maintaining` for due steps. It follows the rules by which
+Called by `operations.examine` for findings and by `operations.delete_files` for due steps. It follows the rules by which
 `operations.delete_files` chooses (`maintenance.delete_files`), so that a step that is called due has work to do. The bounds
 of equality deletes are not read here: that such a delete concerns a file is told as a possibility.
 """

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from neve.maintenance.record import MaintenanceRecord
+from datetime import UTC, datetime
+
+from neve.errors import BadRequestError
+from neve.maintenance.record import MaintenanceRecord, Operation
 from neve.maintenance.retention import Keep
+from neve.rewrite.record import RunOutcome
 from neve.table.frozen import Frozen
+from neve.table.units import parse_seconds
 
 
 class Setting(Frozen):
@@ -44,3 +49,34 @@ class ExpiryRecord(MaintenanceRecord):
     def snapshots_after(self) -> int:
         """Snapshots of the table afterwards, if nobody else has committed."""
         return self.snapshots_before - len(self.expired)
+
+
+def taken_over(run_id: str, started_ms: int, *, by: ExpiryRecord) -> ExpiryRecord:
+    """The record of an expiry that was killed, once another has gone on with it."""
+    return ExpiryRecord(
+        run_id=run_id,
+        table=by.table,
+        table_uuid=by.table_uuid,
+        operation=Operation.EXPIRE,
+        outcome=RunOutcome.FAILED,
+        reason=f"it was interrupted; run {by.run_id[:8]} went on with it",
+        interrupted=True,
+        started_ms=started_ms,
+        finished_ms=by.finished_ms,
+    )
+
+
+def age_ms(text: str, now_ms: int) -> int:
+    """How long to keep: a duration such as `7 days`, or up to a moment such as `2025-01-31` (UTC unless it says otherwise)."""
+    try:
+        age = int(parse_seconds(text) * 1000)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            hint = "Write a duration, such as '7 days', or a moment, such as 2025-01-31T12:00:00."
+            raise BadRequestError(f"Cannot read {text!r}: neither a duration nor a moment", hint=hint) from None
+        age = now_ms - int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if age <= 0:
+        raise BadRequestError(f"Cannot expire what is older than {text}: that is not in the past")
+    return age

@@ -16,6 +16,7 @@ from neve.health.not_due import NotDue
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.record import MaintenanceRecord
 from neve.rewrite.journal import JournaledRun
+from neve.rewrite.record import RunOutcome
 from neve.table.document import PATH_PROPERTIES
 from neve.table.frozen import Frozen
 from neve.table.location import Location, Spellings
@@ -318,3 +319,20 @@ def _overlap(root: Location, here: Location, place: Location, real: Callable[[st
 
 def _resolved(location: Location, real: Callable[[str], str]) -> Location:
     return location._replace(key=real(location.key)) if location.scheme in ("", "file") else location
+
+
+def interrupted(run_id: str, started_ms: int, *, by: OrphanRecord) -> OrphanRecord:
+    """The record of a search that was killed, once another has ended."""
+    return OrphanRecord(
+        run_id=run_id,
+        table=by.table,
+        table_uuid=by.table_uuid,
+        operation=by.operation,
+        outcome=RunOutcome.FAILED,
+        reason="it was interrupted; what it had recorded by then waits in the quarantine",
+        interrupted=True,
+        started_ms=started_ms,
+        finished_ms=by.finished_ms,
+        location=by.location,
+        older_than_seconds=by.older_than_seconds,
+    )

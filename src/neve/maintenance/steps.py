@@ -1,7 +1,7 @@
 """The whole upkeep of a table: its steps in the order in which they are safe, when each is due, and what came of them. Pure.
 
 First what only protects or takes little, then rewrites, then what removes files, so that nothing is removed by a view that a
-later step would change. `operations.maintain` goes through the steps, `compose` says what each of them does.
+later step would change. `operations.maintain` goes through the steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """deletes: keeps a table's deletes few and cheap without rewriting data: converts, merges and prunes them.
 
-Called by `compose`. The same for all three: which data files get one delete of their own (`maintenance.delete_files`), what it
+The same for all three: which data files get one delete of their own (`maintenance.delete_files`), what it
 holds, one commit that adds these and removes what they replace. The head is looked at anew before each attempt, and deletes
 that came in between are taken along; what equality deletes mean was found out once and holds, since the rows of a file do not
 change.
@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import uuid4
 
 from neve.commit.failure import Failure
 from neve.commit.gaps import wait_for_gap
 from neve.commit.lease import leased
 from neve.commit.protocol import COMMIT_ID, Change, Retry, Settled, Terms, commit_or_raise, take_back
-from neve.commit.tools import Tools
 from neve.commit.unused_files import set_aside
+from neve.context.runs import keep_record
+from neve.context.table import TableContext
 from neve.errors import (
     BadRequestError,
     CommitNotSentError,
@@ -38,16 +40,24 @@ from neve.maintenance.delete_files import (
     superseded,
     targets,
 )
+from neve.maintenance.delete_work import DeleteWork, by_deletes
+from neve.maintenance.steps import Judgement
+from neve.operations.inspect import read
+from neve.operations.requests import DeletesRequest
 from neve.operations.resolve_deletes import resolve
 from neve.ports import DeleteFiles
 from neve.rewrite.live_files import EQUALITY, DataFile, DeleteKey, LiveFile, delete_key
 from neve.rewrite.record import RunOutcome
+from neve.table.depth import Depth
 from neve.table.nested_keys import compared, nested_columns, reason
 from neve.table.positions import Longs
-from neve.table.state import MAIN, RUN_ID, TableName
+from neve.table.state import RUN_ID
 from neve.table.units import counted
 
 log = logging.getLogger(__name__)
+
+KIND = "deletes"
+"""What such a run is called in the state store."""
 
 _NOTHING = {
     Upkeep.CONVERT: (
@@ -66,27 +76,34 @@ _NOTHING = {
 """By operation, why there is nothing to do, what was counted, and what makes it due."""
 
 
-@dataclass(frozen=True)
-class UpkeepRequest:
-    """What is asked for."""
+def run(context: TableContext, request: DeletesRequest) -> UpkeepRecord:
+    """Converts, rewrites or prunes delete files, or shows what that would do."""
+    if request.operation not in list(Upkeep):
+        raise BadRequestError(f"Cannot {request.operation} deletes: there are {', '.join(Upkeep)}")
+    if not request.dry_run:
+        context.require_free()
+    record = maintain_deletes(context, request)
+    if not request.dry_run and record.outcome is not RunOutcome.NOTHING_TO_DO:
+        keep_record(context.store, record, KIND)
+    return record
 
-    table: TableName
-    table_uuid: str
-    operation: Upkeep
-    branch: str = MAIN
-    dry_run: bool = False
-    gap_wait_seconds: float = 0.0
+
+def is_due(context: TableContext, operation: str) -> Judgement:
+    """Whether the table has deletes that this operation changes, by metadata alone."""
+    state = read(context.reader(), Depth.FILES)
+    return by_deletes(DeleteWork.of(state, state.files) if state.files is not None else DeleteWork(), Upkeep(operation))
 
 
-def keep_up(request: UpkeepRequest, tools: Tools) -> UpkeepRecord:
+is_convert_due, is_rewrite_due, is_prune_due = (partial(is_due, operation=operation) for operation in Upkeep)
+
+
+def maintain_deletes(context: TableContext, request: DeletesRequest) -> UpkeepRecord:
     """Carries one operation out. Raises where something could not be read; a commit that lost is in the record."""
-    if tools.deletes is None:
-        raise BadRequestError(f"Cannot {request.operation} deletes of {request.table}: there is nothing to read them with")
-    run = _Upkeep(request, tools, tools.deletes, uuid4().hex, tools.clock.now_ms())
+    run = _Upkeep(request, context, context.deletes, uuid4().hex, context.clock.now_ms())
     if request.dry_run:
         return run.tell()
-    table = (str(request.table), request.table_uuid)
-    with leased(*table, run.run_id, leases=tools.leases, writer=tools.writer, clock=tools.clock) as lease:
+    table = (str(context.name), context.uuid)
+    with leased(*table, run.run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         run.assert_held = lease.assert_held
         return run.carry_out()
 
@@ -120,8 +137,8 @@ class _Change:
 
 @dataclass(eq=False)
 class _Upkeep(Change["_Change", UpkeepRecord]):
-    request: UpkeepRequest
-    tools: Tools
+    request: DeletesRequest
+    context: TableContext
     files: DeleteFiles
     run_id: str
     started_ms: int
@@ -144,7 +161,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def look(self) -> _Found:
         """The newest head."""
-        writer = self.tools.writer
+        writer = self.context.writer
         writer.refresh()
         head = writer.head(self.request.branch)
         live = {file.path: file for file in writer.scan(head, statistics=False)}
@@ -183,31 +200,31 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
     def _set_unused_aside(self) -> None:
         """Records what was written and came to nothing in the quarantine, unless another process has the table by now."""
         kept = {path for change in self.open for path in change.paths}
-        lost = self.tools.resolver.unused() if self.tools.resolver is not None else []
+        lost = self.context.resolver.unused() if self._converts else []
         if unused := [*sorted(self.written - kept), *lost]:
             try:
                 self.assert_held()
             except Exception as error:  # Ctrl-C may have ended the JVM
                 log.warning("files are left for orphan removal, such as %s: %s", unused[0], error)
                 return
-            why = f"{self.request.operation} of delete files did not use it"
-            set_aside(unused, why, self.tools, table_uuid=self.request.table_uuid, run_id=self.run_id)
+            why = f"{self.operation} of delete files did not use it"
+            set_aside(unused, why, self.context, table_uuid=self.context.uuid, run_id=self.run_id)
 
     def _crashed(self, error: Exception) -> UpkeepRecord:
         """The end after an exception that nobody expected. What was sent may have landed, so its files stay."""
-        log.warning("%s of deletes raised", self.request.operation, exc_info=error)
+        log.warning("%s of deletes raised", self.operation, exc_info=error)
         failure = Failure.of(error)
         reason = f"{failure.reason}; the outcome of its commit is unknown" if self.open else failure.reason
         return self._failed(reason).model_copy(update={"traceback": failure.traceback})
 
     def _commit(self) -> UpkeepRecord:
-        tools, request = self.tools, self.request
-        limit = request.gap_wait_seconds
-        waited = wait_for_gap(tools.writer, request.branch, clock=tools.clock, sleep=tools.sleep, limit_seconds=limit)
+        context, request = self.context, self.request
+        limit = context.policy().gap_wait_seconds
+        waited = wait_for_gap(context.writer, request.branch, clock=context.clock, sleep=context.sleep, limit_seconds=limit)
         self._is_fresh = not (waited or self._converts)
-        what = f"{request.operation} of delete files of {request.table}"
-        retry = Retry.of(tools.writer.properties())
-        ended = commit_or_raise(self, Terms(what, retry, tools.clock, tools.sleep, self.assert_held))
+        what = f"{request.operation} of delete files of {self.context.name}"
+        retry = Retry.of(context.writer.properties())
+        ended = commit_or_raise(self, Terms(what, retry, context.clock, context.sleep, self.assert_held))
         if ended.settled is not None:
             return ended.settled.result
         return self._failed(ended.failure)
@@ -228,20 +245,25 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def is_named(self) -> bool:
         """Whether a snapshot has our commit id, also one that was rolled back."""
-        return bool(self.tools.writer.snapshots_with(COMMIT_ID, self.commit_id))
+        return bool(self.context.writer.snapshots_with(COMMIT_ID, self.commit_id))
+
+    @property
+    def operation(self) -> Upkeep:
+        """Which of the three it is."""
+        return Upkeep(self.request.operation)
 
     @property
     def _converts(self) -> bool:
-        return self.request.operation is Upkeep.CONVERT
+        return self.operation is Upkeep.CONVERT
 
     def _chosen(self, found: _Found) -> dict[str, LiveFile]:
-        wanted = targets(self.request.operation, found.live.values(), vectors=found.vectors)
+        wanted = targets(self.operation, found.live.values(), vectors=found.vectors)
         return {file.path: file for file in (self._provable(wanted) if self._converts else wanted)}
 
     def _provable(self, files: Sequence[LiveFile]) -> list[LiveFile]:
         """Without those that an equality delete on a nested column applies to: nobody can tell which rows that deletes."""
         deletes = deletes_of(files, convertible)
-        nested = nested_columns(self.tools.writer.schemas_json()) if deletes else {}
+        nested = nested_columns(self.context.writer.schemas_json()) if deletes else {}
         names = {key: found for key, one in deletes.items() if (found := compared([one["equality-ids"]], nested))}
         bad = {file.path for file in concerned(files, names.keys())} if names else set()
         if bad:
@@ -251,7 +273,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def _resolve(self, found: _Found, chosen: Mapping[str, LiveFile]) -> None:
         self._progress("resolve")
-        self.found_rows = resolve(chosen, self.tools, head=found.head or 0)
+        self.found_rows = resolve(chosen, self.context, head=found.head or 0)
         self.resolved = dict(chosen)
         self.written |= {vector["file-path"] for vector in self.found_rows.values()}
 
@@ -274,7 +296,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
             known, meant = (deletes_of(files.values(), convertible) for files in (self.resolved or done, done))
             return found.superseded(done, [delete for key, delete in meant.items() if key in known])
         loose = dangling(found.deletes.values(), found.live.values())
-        if self.request.operation is Upkeep.PRUNE:
+        if self.operation is Upkeep.PRUNE:
             return loose
         goes = found.superseded(done, deletes_of(done.values(), names_rows).values())
         return goes and goes | {key: delete for key, delete in loose.items() if delete["content"] != EQUALITY}
@@ -305,10 +327,10 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def send(self, change: _Change) -> None:
         """Sends one attempt."""
-        writer, head = self.tools.writer, change.found.head or 0
+        writer, head = self.context.writer, change.found.head or 0
         summary, removed = {RUN_ID: self.run_id, COMMIT_ID: self.commit_id}, list(change.removed.values())
         branch = self.request.branch
-        if self.request.operation is Upkeep.PRUNE:
+        if self.operation is Upkeep.PRUNE:
             writer.rewrite([], [], head=head, sequence_number=None, summary=summary, branch=branch, removed_deletes=removed)
         else:
             writer.row_delta(change.added, removed, referenced=change.done, head=head, summary=summary, branch=branch)
@@ -318,23 +340,23 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
         found = self.seen
         if not self.open or found.head is None:
             return None
-        ancestors = self.tools.writer.ancestry(found.head, self.open[0].found.head)
+        ancestors = self.context.writer.ancestry(found.head, self.open[0].found.head)
         ours = next((a for a in ancestors if a.summary.get(COMMIT_ID) == self.commit_id), None)
         change = self._which(ours.snapshot_id if ours is not None else None, found)
         if change is None:
             return None
         if ours is None:
             return Settled(self._told(change, RunOutcome.DONE))
-        if self.tools.writer.snapshots_with(COMMIT_ID, self.commit_id) == [ours.snapshot_id]:
+        if self.context.writer.snapshots_with(COMMIT_ID, self.commit_id) == [ours.snapshot_id]:
             self.open[:] = [change]  # what it removed is gone, so that no other attempt can land; none was rolled back
         if (wrong := self._objection(change, ours.parent_id)) is not None:
-            take_back(self.tools.writer, [ours], wrong, head=found.head, branch=self.request.branch, run_id=self.run_id)
+            take_back(self.context.writer, [ours], wrong, head=found.head, branch=self.request.branch, run_id=self.run_id)
             return Settled(self._failed(f"snapshot {ours.snapshot_id} was taken back, for {wrong}"))
         return Settled(self._told(change, RunOutcome.DONE, snapshots=(ours.snapshot_id,)))
 
     def _which(self, ours: int | None, found: _Found) -> _Change | None:
         """The attempt that landed: the same id goes with each, so where they differ the files tell."""
-        there = self.tools.writer.delete_files(ours) if ours is not None else found.deletes.values()
+        there = self.context.writer.delete_files(ours) if ours is not None else found.deletes.values()
         paths = {delete["file-path"] for delete in there}
         # They may share files that were found once for all, so that the one with the most counts.
         change = max(self.open, key=lambda change: len(change.paths & paths))
@@ -342,7 +364,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def _objection(self, change: _Change, base: int | None) -> str | None:
         """What is wrong with a commit that landed on another head than was judged: Iceberg's own retries move it there."""
-        writer = self.tools.writer
+        writer = self.context.writer
         if base == change.found.head:
             return None
         if base is None or not writer.knows(base):
@@ -353,8 +375,8 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
 
     def _nothing(self, found: _Found, why: str | None = None) -> UpkeepRecord:
         told = self._told(_Change(found, {}, {}), RunOutcome.NOTHING_TO_DO)
-        because, (what, until) = _NOTHING[self.request.operation]
-        rule = NotDue(rule=self.request.operation, what=what, measured=0, threshold=1, until=until)
+        because, (what, until) = _NOTHING[self.operation]
+        rule = NotDue(rule=self.operation, what=what, measured=0, threshold=1, until=until)
         if self.left_alone:
             because = f"left alone are {self.left_alone}"
             rule = NotDue(rule="unprovable", what=self.left_alone, until="the writer deletes by top-level columns")
@@ -369,14 +391,14 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
         request, found = self.request, change.found
         return UpkeepRecord(
             run_id=self.run_id,
-            table=str(request.table),
-            table_uuid=request.table_uuid,
+            table=str(self.context.name),
+            table_uuid=self.context.uuid,
             branch=request.branch,
-            operation=request.operation,
+            operation=self.operation,
             dry_run=request.dry_run,
             outcome=outcome,
             started_ms=self.started_ms,
-            finished_ms=self.tools.clock.now_ms(),
+            finished_ms=self.context.clock.now_ms(),
             snapshot_before=found.head,
             snapshots=snapshots,
             data_files=len(change.added),
@@ -389,8 +411,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
         )
 
     def _progress(self, stage: str, done: int = 0, total: int | None = None) -> None:
-        if self.tools.progress:
-            self.tools.progress(stage, done, total)
+        self.context.report(stage, done, total)
 
 
 def _equality(deletes: Iterable[DataFile]) -> int:

@@ -1,6 +1,7 @@
 """examine: judges a table's state: numbers, partitions in need, clustering, and findings that agree with the operations' plans.
 
-Called by `compose` and by tests; pure. A finding advises an operation only if that operation has a plan for this state.
+Called by `operations.inspect` and by tests; pure. A finding advises an operation only if that operation has a plan for this
+state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps the file index, and finds the files that other tables need. Called by `compose` for orphans, settle and purge.
+"""Keeps the file index, and finds the files that other tables need. Called for orphans, settle and purge.
 
 A refresh loads every table of every configured catalog, and reads only manifest lists and manifests that it has not seen. A
 table or namespace that cannot be read is reported as a neighbour with its trouble; the callers refuse to go on.
@@ -10,9 +10,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from glob import escape
 
+from neve.context.connection import Connection
 from neve.errors import CorruptMetadataError, InDoubtError, NeveError, StateError, TableNotFoundError
+from neve.index_ports import FileIndexStore, ManifestPaths, References
 from neve.maintenance.file_index import (
     Comparison,
     ManifestPlaces,
@@ -27,7 +31,6 @@ from neve.maintenance.file_index import (
 )
 from neve.maintenance.orphans import Neighbour
 from neve.maintenance.quarantine import Doomed
-from neve.operations.index_ports import FileIndexStore, ManifestPaths, References
 from neve.ports import Clock, Progress, Reachability
 from neve.table.location import Spellings
 from neve.table.state import Manifest, TableName
@@ -49,7 +52,7 @@ OWN_FILES = "Neve's settings, state store or catalog"
 
 @dataclass(frozen=True)
 class IndexTools:
-    """Made by `compose`."""
+    """Made by `open_index`."""
 
     listing: Listing
     open: Callable[[TableName], References | None]
@@ -422,3 +425,49 @@ class OptionalStore:
 
     def forget_table_indexes(self, catalog: str, keep: Collection[str]) -> None:
         """Left to runs that write."""
+
+
+def open_index(
+    connection: Connection, store: FileIndexStore, resources: ExitStack, progress: Progress | None = None
+) -> FileIndex:
+    """The index over all catalogs of a connection; its processes end with `resources`."""
+    from neve.catalogs.live_paths import ParallelManifestPaths
+
+    tools = IndexTools(
+        listing=lambda: _listing(connection),
+        open=connection.references,
+        paths=resources.enter_context(ParallelManifestPaths()),
+        clock=connection.clock,
+        store=store,
+        progress=progress,
+        own_files=lambda: _own_files(connection),
+    )
+    return FileIndex(tools)
+
+
+def trust_of(connection: Connection, *ignored: str) -> Trust:
+    """What the settings vouch for, and what the caller does."""
+    declared = connection.settings.orphans
+    return Trust(exclusive_prefixes=declared.exclusive_prefixes, ignored=(*declared.ignore_tables, *ignored))
+
+
+def _own_files(connection: Connection) -> Iterator[str]:
+    """The settings file, and the SQLite files of the state store and of catalogs with what SQLite and we keep beside them."""
+    from neve.state.location import sqlite_file
+
+    if connection.loaded.file is not None:
+        yield str(connection.loaded.file.absolute())
+    for file in filter(None, map(sqlite_file, connection.databases())):
+        yield str(file.absolute())
+        yield from (str(beside) for beside in file.absolute().parent.glob(f"{escape(file.name)}*"))
+
+
+def _listing(connection: Connection) -> tuple[list[TableName], list[Neighbour]]:
+    tables, troubles = list[TableName](), list[Neighbour]()
+    for found in connection.survey():
+        if isinstance(found, tuple):
+            name, error = found
+            troubles.append(Neighbour(name=name, trouble=str(error)))
+        else:
+            tables.append(found)
+    return tables, troubles

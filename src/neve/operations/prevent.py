@@ -1,6 +1,6 @@
 """prevent: sets the properties that keep files from becoming bad, in one commit, and takes them back.
 
-Called by `compose`. No lease is taken: only properties change, and only if those that the proposal looked at are as they were,
+No lease is taken: only properties change, and only if those that the proposal looked at are as they were,
 in the very step that changes them. What was there before is kept in the table itself, so that it is never lost.
 """
 
@@ -11,17 +11,38 @@ from dataclasses import dataclass
 from shlex import quote
 from uuid import uuid4
 
-from neve.errors import CommitConflictError
+from neve.context.table import TableContext
+from neve.errors import BadRequestError, CommitConflictError
 from neve.health.not_due import NotDue
-from neve.maintenance.prevention import PROPERTY, KeptProperty, PreventionRecord, PropertyChange, PropertyProposal
+from neve.maintenance.prevention import PROPERTY, KeptProperty, PreventionRecord, PropertyChange, PropertyProposal, propose
 from neve.maintenance.record import Operation
+from neve.operations import inspect
+from neve.operations.requests import PreventRequest
 from neve.ports import Clock, TableWriter
 from neve.rewrite.record import RunOutcome
-from neve.table.state import TableName
+from neve.table.depth import Depth
+from neve.table.state import TableName, TableState
 
 _NOTHING = "the table's properties are as they should be"
 _NOTHING_KEPT = "nothing was set that could be taken back"
 _UNDO = NotDue(rule="undo", what=_NOTHING_KEPT, until="`neve prevent TABLE --apply` has set something")
+
+
+def run(context: TableContext, request: PreventRequest) -> PreventionRecord:
+    """Proposes; with `apply` sets what is proposed, with `undo` takes back what was set."""
+    if request.apply and request.undo:
+        raise BadRequestError(f"Cannot set properties of {context.table} and take them back at once: leave one of them out")
+    state = inspect.read(context.reader(), Depth.SUMMARY if request.undo else Depth.FILES, context.progress)
+    prevention = Prevention(state.name, state.uuid, state.properties, context.clock)
+    if request.undo:
+        return context.recorded(prevention.undo(context.writer))
+    if request.apply:
+        return context.recorded(prevention.apply(_proposal(context, state), context.writer))
+    return prevention.tell(_proposal(context, state))
+
+
+def _proposal(context: TableContext, state: TableState) -> PropertyProposal:
+    return propose(state, inspect.examine(context, state), context.policy(state), context.stated(state))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """quarantine: files on their way out are looked at again and go to the trash (`settle`), leave it for good (`purge`) or come
-back (`restore`). Called by `compose`.
+back (`restore`).
 
 What is needed never leaves its place. Each operation decides on a step for every file; a dry run tells these steps, a run has
 them carried out by `operations.quarantine_moves`.
@@ -9,28 +9,40 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from shlex import quote
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from neve.errors import BadRequestError, NeveError
+from neve.context.table import TableContext
+from neve.errors import BadRequestError, NeveError, TableNotFoundError
 from neve.health.not_due import NotDue
 from neve.maintenance.quarantine import (
     Fate,
     Quarantined,
+    QuarantinedRun,
     QuarantineRecord,
     QuarantineStep,
     Sides,
     is_trash,
     second_look,
+    waits_for,
     way_back,
 )
 from neve.maintenance.record import Operation
 from neve.maintenance.removal import Unreachable
+from neve.maintenance.steps import Judgement
+from neve.operations.file_index import EveryTable, open_index, trust_of
 from neve.operations.quarantine_moves import Decided, Moving, QuarantineRequest, QuarantineTools
 from neve.operations.registered import naming_restore
+from neve.operations.requests import PurgeRequest, SettleRequest
+from neve.table.location import Spellings
+from neve.table.units import counted, exact_seconds
+
+if TYPE_CHECKING:
+    from neve.state.rows import Run
 
 PORTION = 20_000
 """Files that the table is asked about at a time: asking is a pass over its metadata, and the answer must not be old when the
@@ -41,10 +53,172 @@ FRESH_MS = 10_000
 """How long a purge relies on a check without asking whether the table has changed. A table that changes all the time would
 otherwise be checked before each file."""
 BATCH = 500
+KIND = "quarantine"
+"""What runs of `settle`, `purge` and `restore` are called in the state store."""
+EXPIRED_STAYS = (
+    "the expired snapshots are not restored, only their files. To read them, register an older metadata file of the table "
+    "under another name"
+)
 
 _T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
+
+
+def runs_of(context: TableContext) -> tuple[QuarantinedRun, ...]:
+    """How many files each run put into the quarantine, by reason and fate."""
+    return () if context.records is None else context.records.quarantined_runs(context.uuid)
+
+
+def files_of(context: TableContext, run: str | None) -> Iterator[Quarantined]:
+    """The files of all runs or of one, oldest first, as they are read."""
+    run_id = _chosen(context, run) if run is not None else None
+    return iter(()) if context.records is None else context.records.quarantined(context.uuid, run_id=run_id)
+
+
+def run_settle(context: TableContext, request: SettleRequest) -> QuarantineRecord:
+    """Checks recorded files again."""
+    run_id = _chosen(context, request.run) if request.run is not None else None
+    asked = _request(context, run_id, request.limit, dry_run=request.dry_run)
+    words = {"at_once": request.at_once, "delete": request.delete}
+    grace = context.policy().quarantine_grace_seconds
+    return _run(context, lambda tools: settle(asked, tools, grace_seconds=grace, **words))
+
+
+def run_purge(context: TableContext, request: PurgeRequest) -> QuarantineRecord:
+    """Removes for good what has been in the trash long enough."""
+    asked, policy = _request(context, None, request.limit, dry_run=request.dry_run), context.policy()
+    return _run(context, lambda tools: purge(asked, tools, keep_seconds=policy.trash_keep_seconds, rate=policy.purge_rate))
+
+
+def run_restore(context: TableContext, run: str, found: Run | None, *, dry_run: bool) -> QuarantineRecord:
+    """Puts the files of a run back; `found` is its row, None where it was killed before it was recorded."""
+    if found is not None and found.table_uuid != context.uuid:
+        message = f"Cannot restore run {found.run_id[:8]}: {context.name} is another table than it was then"
+        raise BadRequestError(message, hint=_hint_for_another_table(found, str(context.name)))
+    run_id = found.run_id if found is not None else _chosen(context, run)
+    known = context.records.run(run_id) if context.records is not None else None
+    note = EXPIRED_STAYS if known is not None and known.kind == Operation.EXPIRE.value else None
+    asked = _request(context, run_id, None, dry_run=dry_run)
+    return _run(context, lambda tools: restore(asked, tools).model_copy(update={"note": note}))
+
+
+def is_settle_due(context: TableContext) -> Judgement:
+    """Whether a recorded file has waited for the grace time."""
+    return _waited(context, Fate.RECORDED, "quarantine-grace", context.policy().quarantine_grace_seconds, "in the quarantine")
+
+
+def is_purge_due(context: TableContext) -> Judgement:
+    """Whether a file has been in the trash long enough."""
+    return _waited(context, Fate.TRASHED, "trash-keep", context.policy().trash_keep_seconds, "in the trash")
+
+
+def _waited(context: TableContext, fate: Fate, knob: str, wait: float, where: str) -> Judgement:
+    records, now = context.records, context.clock.now_ms()
+    before = now - round(wait * 1000)
+    if records is not None and next(records.quarantined(context.uuid, fates=[fate], changed_before_ms=before), None):
+        there = sum(row.files for row in records.quarantined_runs(context.uuid) if row.fate is fate)
+        return Judgement(due=True, why=f"{counted(there, 'file')} {where}, some for {exact_seconds(wait)}")
+    oldest = next(records.quarantined(context.uuid, fates=[fate]), None) if records is not None else None
+    return Judgement.unmet(waits_for(oldest.changed_ms if oldest else None, wait, now, knob=knob, where=where))
+
+
+def _chosen(context: TableContext, run: str) -> str:
+    """The run whose id begins so, of those that have files of the table in the quarantine."""
+    found = sorted({row.run_id for row in runs_of(context) if row.run_id.startswith(run)})
+    if len(found) == 1:
+        return found[0]
+    table = context.table
+    message = f"Cannot choose run {run!r}: {len(found) or 'no'} runs with files of {table} in the quarantine begin so"
+    raise BadRequestError(message, hint=f"`neve quarantine list {quote(table)}` names them.")
+
+
+def _request(context: TableContext, run_id: str | None, limit: int | None, *, dry_run: bool) -> QuarantineRequest:
+    if not dry_run:
+        context.require_free()
+    return QuarantineRequest(context.name, context.uuid, context.state.location, run_id, limit, dry_run)
+
+
+def _run(context: TableContext, carry_out: Callable[[QuarantineTools], QuarantineRecord]) -> QuarantineRecord:
+    """Carries an operation out, and records it unless there was nothing to do."""
+    with ExitStack() as resources:
+        record = carry_out(_tools(context, resources))
+    return record if record.dry_run else context.recorded(record, KIND)
+
+
+def _tools(context: TableContext, resources: ExitStack) -> QuarantineTools:
+    from neve.spark.maintenance.reachable import SparkReachability
+    from neve.storage.files import RealDirectories
+    from neve.storage.moves import StoredFiles
+
+    writer, connection = context.writer, context.connection
+    reach = SparkReachability(context.spark, writer)
+    index = open_index(connection, context.store, resources)
+    return QuarantineTools(
+        store=context.store,
+        files=StoredFiles(context.storage_properties()),
+        reach=EveryTable(context.name, reach, index, RealDirectories, trust_of(connection)),
+        writer=writer,
+        clock=context.clock,
+        sleep=context.sleep,
+        leases=context.store,
+        progress=context.progress,
+        recorded_for=_Owners(context, str(writer.table.location())).other_table,
+    )
+
+
+class _Owners:
+    """Tells for which table a file was recorded. Asked once per operation: a name that was free may be a table by the next."""
+
+    def __init__(self, context: TableContext, location: str) -> None:
+        self._context, self._location = context, location
+        self._runs: dict[str, Run | None] = {}
+        self._gone: dict[str, bool] = {}
+
+    def other_table(self, file: Quarantined) -> str | None:
+        """Returns the name of the other table that a file was recorded for, None for a file of this table.
+
+        A copy of a table has the same uuid, and this table's metadata does not name what the copy needs. A file outside of this
+        table's location is this table's only if it was recorded under the same name, or under one that no table has any more.
+        """
+        if _is_inside(file.path, self._location):
+            return None
+        if file.run_id not in self._runs:
+            self._runs[file.run_id] = self._context.store.run(file.run_id)
+        run = self._runs[file.run_id]
+        if run is None:
+            return "an unknown table"
+        return None if run.table_name == str(self._context.name) or self._is_gone(run) else run.table_name
+
+    def _is_gone(self, run: Run) -> bool:
+        """Whether a configured catalog says that the run's table is not under that name any more."""
+        if run.table_name not in self._gone:
+            self._gone[run.table_name] = self._has_no(run.table_name, run.table_uuid)
+        return self._gone[run.table_name]
+
+    def _has_no(self, table: str, uuid: str) -> bool:
+        connection = self._context.connection
+        try:
+            if str(connection.name(table)) != table:
+                return False  # its catalog is not configured, so that the name would be looked up in another one
+            return TableContext(connection, table).uuid != uuid
+        except TableNotFoundError:
+            return True
+        except NeveError:
+            return False  # a catalog that does not answer says nothing
+
+
+def _is_inside(path: str, location: str) -> bool:
+    spellings = Spellings.of()
+    return spellings.parse(location.rstrip("/")).holds(spellings.parse(path))
+
+
+def _hint_for_another_table(run: Run, table: str) -> str:
+    return (
+        "If its table was renamed, add --table with the new name. If it was dropped and created again, "
+        f"`neve orphans {quote(table)} --dropped-table {run.table_uuid}` takes over what it left, and then "
+        f"`neve restore {run.run_id[:8]} --table {quote(table)}` brings the files back."
+    )
 
 
 def settle(

@@ -47,7 +47,7 @@ _TOLD = 20
 
 @dataclass(frozen=True)
 class QuarantineTools:
-    """Made by `compose` for one table, which `reach` and `writer` share: what one loads the other sees."""
+    """Made by `operations.quarantine` for one table, which `reach` and `writer` share: what one loads the other sees."""
 
     store: Quarantine
     files: FileStore

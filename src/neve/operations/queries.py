@@ -1,7 +1,7 @@
 """What stated queries gain: predicted beside a plan, and counted once its run is over.
 
-Called by `compose` where the policy states queries. Iceberg's own planning says which files a query reads, before and after, so
-that the count is what engines do; what is in between is `rewrite.query_gain`'s prediction.
+Called by `operations.compact` where the policy states queries. Iceberg's own planning says which files a query reads, before
+and after, so that the count is what engines do; what is in between is `rewrite.query_gain`'s prediction.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
-from neve.commit.tools import Tools
-from neve.errors import BadRequestError, CommitConflictError
+from neve.context.table import TableContext
+from neve.errors import CommitConflictError
 from neve.maintenance.delete_files import convertible, deletes_of
 from neve.operations.execute import identity_fields, identity_values, name_mapping
 from neve.rewrite.equality_rows import ResolveDelete, ResolvedFile, ResolveInput
@@ -21,20 +21,18 @@ from neve.table.delete_index import unpartitioned
 from neve.table.metrics import leaf_fields
 
 
-def resolve(files: Mapping[str, LiveFile], tools: Tools, *, head: int) -> dict[str, DataFile]:
+def resolve(files: Mapping[str, LiveFile], context: TableContext, *, head: int) -> dict[str, DataFile]:
     """By data file the vector of the rows that it loses to equality deletes in Parquet files; those without loss are not named.
 
     `files` are as they are live at `head`, which the writer has loaded.
     """
-    if tools.resolver is None:
-        raise BadRequestError("Cannot resolve equality deletes: there is no engine for it")
-    writer, scopes = tools.writer, _Scopes()
+    writer, scopes = context.writer, _Scopes()
     deletes = deletes_of(files.values(), convertible)
-    _check_specs(tools, [*deletes.values(), *(file.data_file for file in files.values())])
-    everywhere, fixed, numbers = unpartitioned(tools.specs), identity_fields(tools.specs), writer.sequence_numbers(head)
+    _check_specs(context, [*deletes.values(), *(file.data_file for file in files.values())])
+    everywhere, fixed, numbers = unpartitioned(context.specs), identity_fields(context.specs), writer.sequence_numbers(head)
     fields = {i: described for schema in writer.schemas_json() for i, described in leaf_fields(schema)}
     compared = {field_id for delete in deletes.values() for field_id in delete["equality-ids"]}
-    found = tools.resolver.resolve(
+    found = context.resolver.resolve(
         [
             ResolveInput(
                 file=InputFile(
@@ -72,9 +70,9 @@ class _Scopes:
         return self._known.setdefault((file["spec-id"], json.dumps(file.get("partition") or [])), len(self._known))
 
 
-def _check_specs(tools: Tools, files: Iterable[DataFile]) -> None:
+def _check_specs(context: TableContext, files: Iterable[DataFile]) -> None:
     """An equality delete of an unpartitioned spec concerns the whole table: of a spec that is not known nobody could tell."""
-    if {file["spec-id"] for file in files} - {spec.spec_id for spec in tools.specs}:
+    if {file["spec-id"] for file in files} - {spec.spec_id for spec in context.specs}:
         raise CommitConflictError(
             "Cannot resolve equality deletes: the table was given another partition spec meanwhile", hint="Try again."
         )

@@ -1,4 +1,4 @@
-"""results: verifies and commits what work orders wrote elsewhere. Called by `compose`.
+"""results: verifies and commits what work orders wrote elsewhere.
 
 Whoever brings results may have brought them before. What landed then is not committed again, by the records of earlier runs and
 by the table itself, and no file that a result names is ever removed.
@@ -13,15 +13,47 @@ from uuid import uuid4
 
 from neve.commit.takeover import leased_run
 from neve.commit.tools import Tools
+from neve.context.runs import pausing
+from neve.context.table import TableContext
 from neve.errors import BadRequestError
+from neve.operations import resume
+from neve.operations.compact import ended, tools_of
+from neve.operations.execute import work_orders
 from neve.operations.resume import look
 from neve.operations.rewrite_run import CompactionRun, no_file
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.plan import Plan
 from neve.rewrite.record import GroupState, RunRecord
 from neve.rewrite.remaining import NextStep, RemainingGroup, TableNow, remaining
-from neve.rewrite.work_order import WorkResult
+from neve.rewrite.work_order import WorkOrder, WorkResult
 from neve.table.state import RUN_ID
+
+
+def orders_of(context: TableContext, plan: Plan) -> list[WorkOrder]:
+    """The plan as orders. `context` is of the plan's table."""
+    live = {file.path: file for file in context.writer.scan(plan.snapshot_id)}
+    return work_orders(plan, plan.groups, live, context.writer, context.specs)
+
+
+def run(context: TableContext, plan: Plan, results: Sequence[WorkResult]) -> RunRecord:
+    """Verifies, commits and records what orders of this plan wrote; what an earlier call committed is not committed again."""
+    context.require_free()
+    if (begun := _interrupted_commit(context, plan, results)) is not None:
+        return resume.run(context, begun)
+    _ = context.writer  # refuses and starts before the state store is opened
+    with pausing(context.store):
+        record = commit_results(plan, results, tools_of(context, plan, context.state))
+        known = context.store.run(record.run_id)
+        is_earlier = known is not None and known.finished_ms is not None
+        return record if is_earlier else ended(context, record, plan)
+
+
+def _interrupted_commit(context: TableContext, plan: Plan, results: Sequence[WorkResult]) -> JournaledRun | None:
+    """An earlier commit of these results that has not ended."""
+    wanted = {prefix_of(result) for result in results}
+    runs = context.records.unfinished() if context.records is not None and wanted else ()
+    ours = (run for run in runs if run.plan.table_uuid == plan.table_uuid)
+    return next((run for run in ours if wanted <= {group.output_prefix for group in run.groups}), None)
 
 
 def commit_results(plan: Plan, results: Sequence[WorkResult], tools: Tools) -> RunRecord:

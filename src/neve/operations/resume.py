@@ -1,4 +1,4 @@
-"""resume: takes a run over that was interrupted, and finishes it. Called by `compose`.
+"""resume: takes a run over that was interrupted, and finishes it.
 
 The table as it is now decides what is left (`rewrite.remaining`); a dry run decides by the same code and changes nothing.
 """
@@ -6,22 +6,78 @@ The table as it is now decides what is left (`rewrite.remaining`); a dry run dec
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 
+from neve.commit import takeover
 from neve.commit.failure import Failure
-from neve.commit.lease import Held
+from neve.commit.lease import Held, is_over
+from neve.commit.process import this_process
 from neve.commit.takeover import given_up, leased_run, take_over
 from neve.commit.tools import TableView, Tools
-from neve.errors import NeveError
+from neve.context.runs import pausing
+from neve.context.table import TableContext
+from neve.errors import NeveError, TableGoneError, TableNotFoundError
+from neve.operations.compact import ended, tools_of
 from neve.operations.execute import orders_or_failures
 from neve.operations.rewrite_run import CompactionRun, paths_of, planned_files
 from neve.rewrite.journal import JournaledRun
 from neve.rewrite.live_files import Ancestor
 from neve.rewrite.record import GroupState, RunRecord
 from neve.rewrite.remaining import NextStep, Remaining, TableNow, remaining
+from neve.rewrite.run_summary import keep
 from neve.table.state import RUN_ID
 
 log = logging.getLogger(__name__)
+
+
+def run(context: TableContext, journalled: JournaledRun) -> RunRecord:
+    """Takes a run over, finishes it and records it. `context` is of the plan's table.
+
+    A table that is not found may be in another catalog of the same name, so that the run is kept then.
+    """
+    with pausing(context.store):
+        with _naming_the_way_out(journalled):
+            context.require_free()
+            record = resume(journalled, tools_of(context, journalled.plan, context.state))
+        return ended(context, record, journalled.plan)
+
+
+def run_preview(context: TableContext, journalled: JournaledRun) -> Remaining:
+    """What `run` would do now. Starts no Spark."""
+    with _naming_the_way_out(journalled):
+        context.require_free()
+        if context.uuid != journalled.plan.table_uuid:
+            raise TableGoneError(f"Cannot work on {context.name}: it was replaced by another table")
+        return preview(journalled, context.view())
+
+
+def require_resumable(context: TableContext, journalled: JournaledRun) -> None:
+    """Raises LeaseHeldError while the owner of an interrupted run is at work on it, or may be. Starts no Spark."""
+    before = journalled.owner
+    gone = before if is_over(before, journalled.run_id) else None
+    owner, now = this_process().text, context.clock.now_ms()
+    context.store.require_resumable(journalled.run_id, owner=owner, gone=gone, now_ms=now)
+
+
+def abandon(context: TableContext, journalled: JournaledRun) -> RunRecord:
+    """Ends an interrupted run without committing anything of it; its files stay. Starts no Spark."""
+    with pausing(context.store):
+        why = "given up by request; its files were not removed"
+        record = takeover.abandon(journalled, context.store, context.clock, why)
+        keep(context.store, record, journalled.plan)
+        return record
+
+
+@contextmanager
+def _naming_the_way_out(journalled: JournaledRun) -> Iterator[None]:
+    """Says how to end the run if its table is gone."""
+    try:
+        yield
+    except (TableNotFoundError, TableGoneError) as error:
+        name = journalled.run_id[:8]
+        hint = f"If the table was dropped, renamed or replaced, end the run: `neve resume {name} --abandon`."
+        raise type(error)(f"Cannot resume run {name}: {error}", hint=hint) from error
 
 
 def resume(journalled: JournaledRun, tools: Tools) -> RunRecord:
@@ -56,8 +112,8 @@ def _resumed(journalled: JournaledRun, tools: Tools, held: Held, resumed_ms: int
     now, run.snapshots = look(tools.writer, journalled, run.planned.keys(), _is_of(journalled))
     left = remaining(journalled, now)
     results = {group.group_id: group.result for group in journalled.groups if group.result is not None}
-    for ended in left.of(NextStep.NONE):
-        run.note_ended(ended, results.get(ended.group_id))
+    for group in left.of(NextStep.NONE):
+        run.note_ended(group, results.get(group.group_id))
     redone = {group.group_id for group in left.of(NextStep.REWRITE)}
     unreported = [g for g in journalled.groups if g.state is GroupState.PLANNED or g.group_id in redone]
     run.set_leftovers_aside(unreported, journalled.owner)

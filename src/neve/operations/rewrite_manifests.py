@@ -1,4 +1,4 @@
-"""Rewrites a table's manifests: plans, writes, compares every entry, commits, looks again. Called by `compose`; main only.
+"""manifests: rewrites a table's manifests: plans, writes, compares every entry, commits, checks the table. Main only.
 
 Manifests are written once and can be committed as long as the table still has those that they replace, with the row ids that it
 had given them; what others add meanwhile is not in the way. An answer that was lost is settled by the table's own list.
@@ -7,51 +7,61 @@ had given them; what others add meanwhile is not in the way. An answer that was 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from neve.commit.lease import leased
 from neve.commit.protocol import COMMIT_ID, Change, Retry, Settled, Terms, commit_or_raise, take_back
-from neve.errors import CommitConflictError, VerificationError
-from neve.maintenance.manifests import LIMIT, ORDER, ManifestPlan, ManifestsRecord, WrittenManifests, plan_manifests, reads
+from neve.context.table import TableContext
+from neve.errors import BadRequestError, CommitConflictError, VerificationError
+from neve.maintenance.manifests import ORDER, ManifestPlan, ManifestsRecord, WrittenManifests, plan_manifests, reads
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.record import Operation
-from neve.operations.means import Means
-from neve.policy.model import Policy
-from neve.ports import Clock, ManifestRewriter, TableReader
+from neve.maintenance.steps import Judgement
+from neve.operations.due import judged_by
+from neve.operations.requests import ManifestsRequest
+from neve.ports import ManifestRewriter, TableReader
 from neve.rewrite.record import RunOutcome
 from neve.table.state import RUN_ID, TableState
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ManifestsRequest:
-    """What is asked for; `by` are partition fields to sort by, and `limit` is the most manifests that a run takes."""
+def run(context: TableContext, request: ManifestsRequest) -> ManifestsRecord:
+    """Rewrites manifests where queries gain by it, sorted by partition fields. Data files stay."""
+    if request.limit < 2:
+        raise BadRequestError(f"Cannot rewrite at most {request.limit} manifests: at least 2 are needed")
+    if request.dry_run:
+        return preview(context, request)
+    context.require_free()
+    from neve.spark.maintenance.manifests import SparkManifests
 
-    policy: Policy
-    by: Sequence[str] = ()
-    limit: int = LIMIT
-
-    def plan(self, reader: TableReader) -> tuple[TableState, ManifestPlan]:
-        """What is worth rewriting in the table as the reader has it."""
-        state = reader.state()
-        return state, plan_manifests(state, reader.manifests(), self.policy, by=self.by, limit=self.limit)
+    return context.recorded(rewrite_manifests(context, SparkManifests(context.spark, context.writer), request))
 
 
-def foretell(request: ManifestsRequest, reader: TableReader, clock: Clock) -> ManifestsRecord:
+def is_due(context: TableContext) -> Judgement:
+    """Whether queries would gain by a rewrite."""
+    return judged_by(run(context, ManifestsRequest(dry_run=True)))
+
+
+def plan(context: TableContext, request: ManifestsRequest, reader: TableReader) -> tuple[TableState, ManifestPlan]:
+    """What is worth rewriting in the table as the reader has it."""
+    state = reader.state()
+    return state, plan_manifests(state, reader.manifests(), context.policy(), by=request.by, limit=request.limit)
+
+
+def preview(context: TableContext, request: ManifestsRequest) -> ManifestsRecord:
     """What would be done. Reads the manifest list and no manifest."""
-    now = clock.now_ms()
-    state, plan = request.plan(reader)
-    return _record(state, plan, uuid4().hex, now, now).model_copy(update={"dry_run": True})
+    now = context.clock.now_ms()
+    return _record(*plan(context, request, context.reader()), uuid4().hex, now, now).model_copy(update={"dry_run": True})
 
 
-def rewrite_manifests(request: ManifestsRequest, means: Means, rewriter: ManifestRewriter) -> ManifestsRecord:
+def rewrite_manifests(context: TableContext, rewriter: ManifestRewriter, request: ManifestsRequest) -> ManifestsRecord:
     """Rewrites what is worth it. Raises VerificationError if an entry were lost; a commit that lost is in the record."""
-    run = _Rewriting(request, means, rewriter, uuid4().hex, means.clock.now_ms())
-    table = (str(means.table), means.table_uuid)
-    with leased(*table, run.run_id, leases=means.leases, writer=means.writer, clock=means.clock) as lease:
+    run = _Rewriting(request, context, rewriter, uuid4().hex, context.clock.now_ms())
+    table = (str(context.name), context.uuid)
+    with leased(*table, run.run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         run.assert_held = lease.assert_held
         aside = 0
         try:
@@ -64,7 +74,7 @@ def rewrite_manifests(request: ManifestsRequest, means: Means, rewriter: Manifes
 @dataclass(eq=False)
 class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
     request: ManifestsRequest
-    means: Means
+    context: TableContext
     rewriter: ManifestRewriter
     run_id: str
     started_ms: int
@@ -83,12 +93,12 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
 
     def carry_out(self) -> ManifestsRecord:
         """Under the lease."""
-        self.state, self.plan = self.request.plan(self.means.look())
+        self.state, self.plan = plan(self.context, self.request, self.context.reader())
         if not self.plan.groups:
             return self._told()
         self._write()
-        means, retry = self.means, Retry.of(self.means.writer.properties())
-        terms = Terms(f"rewrite of manifests of {means.table}", retry, means.clock, means.sleep, self.assert_held)
+        context, retry = self.context, Retry.of(self.context.writer.properties())
+        terms = Terms(f"rewrite of manifests of {context.name}", retry, context.clock, context.sleep, self.assert_held)
         ended = commit_or_raise(self, terms)
         if ended.settled is not None:
             return ended.settled.result
@@ -96,20 +106,20 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
 
     def refresh(self) -> None:
         """Loads the newest metadata."""
-        self.means.writer.refresh()
+        self.context.writer.refresh()
 
     def prepare(self) -> WrittenManifests | Settled[ManifestsRecord]:
         """The manifests as they were written last, written again if others replaced those that they stand for."""
         written, head = self.written[-1], self._head()
         if self._objection(written, head) is not None:
-            self.state, self.plan = self.request.plan(self.means.look())
+            self.state, self.plan = plan(self.context, self.request, self.context.reader())
             if not self.plan.groups:
                 return Settled(self._told())
             written = self._write()
             head = self._head()
             if (wrong := self._objection(written, head)) is not None:
-                raise CommitConflictError(f"Cannot commit manifests of {self.means.table}: {wrong}")
-        self.means.tell("commit")
+                raise CommitConflictError(f"Cannot commit manifests of {self.context.name}: {wrong}")
+        self.context.report("commit")
         self.heads[written.added] = head
         return written
 
@@ -119,14 +129,14 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
 
     def is_named(self) -> bool:
         """Whether a snapshot has our commit id, also one that was rolled back."""
-        return bool(self.means.writer.snapshots_with(COMMIT_ID, self.commit_id))
+        return bool(self.context.writer.snapshots_with(COMMIT_ID, self.commit_id))
 
     def landed(self) -> Settled[ManifestsRecord] | None:
         """The record, if an attempt is in the table: by its id in a snapshot, or, should that be expired, by its manifests."""
         head = self._head()
         if not self.open or not head:
             return None
-        writer = self.means.writer
+        writer = self.context.writer
         ancestors = writer.ancestry(head, self.plan.snapshot_id)
         ours = next((a for a in ancestors if a.summary.get(COMMIT_ID) == self.commit_id), None)
         there = self.rewriter.listed(ours.snapshot_id if ours is not None else head)
@@ -145,24 +155,24 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
         return Settled(self._done(landed, () if ours is None else (ours.snapshot_id,)))
 
     def _write(self) -> WrittenManifests:
-        self.means.tell("write")
-        self.means.writer.refresh()
+        self.context.report("write")
+        self.context.writer.refresh()
         written = self.rewriter.write(self.plan)
         self.written.append(written)
         if written.before != written.after:
             raise VerificationError(
-                f"Cannot commit manifests of {self.means.table}: they hold {written.after.files:,} files where "
+                f"Cannot commit manifests of {self.context.name}: they hold {written.after.files:,} files where "
                 f"{written.before.files:,} were, or say other things of them",
                 hint="Nothing was committed. Report this, with the snapshot that was current.",
             )
         return written
 
     def _head(self) -> int:
-        return self.means.writer.head() or 0
+        return self.context.writer.head() or 0
 
     def _objection(self, written: WrittenManifests, snapshot_id: int) -> str | None:
         """Why manifests cannot take the place of those that they replace at this snapshot."""
-        if self.means.writer.shape()["format version"] != written.format_version:
+        if self.context.writer.shape()["format version"] != written.format_version:
             return "the table's format version was changed meanwhile"
         if not written.added:
             return "others replaced the manifests meanwhile"
@@ -174,7 +184,7 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
         return None
 
     def _done(self, landed: WrittenManifests, snapshots: tuple[int, ...]) -> ManifestsRecord:
-        after = reads(self.state, self.means.look().manifests(), self.plan.by)
+        after = reads(self.state, self.context.reader().manifests(), self.plan.by)
         facts = {
             "snapshots": snapshots,
             "manifests_replaced": len(landed.replaced),
@@ -187,7 +197,7 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
         """Records what was written and came to nothing, unless another process has the table by now; returns how many files."""
         kept = {path for written in self.open for path in written.added}
         loose = [p for written in self.written for p in (*written.added, *written.leftovers) if p not in kept]
-        if not loose or self.means.quarantine is None:
+        if not loose or self.context.quarantine is None:
             return 0
         try:
             self.assert_held()
@@ -195,14 +205,14 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
             log.warning("files are left for orphan removal, such as %s: %s", loose[0], error)
             return 0
         doomed = [Doomed(path=path, reason="written for a rewrite of manifests and never used") for path in loose]
-        self.means.quarantine.record_doomed(self.means.table_uuid, self.run_id, doomed, self.means.clock.now_ms())
+        self.context.quarantine.record_doomed(self.context.uuid, self.run_id, doomed, self.context.clock.now_ms())
         return len(doomed)
 
     def _failed(self, reason: str) -> ManifestsRecord:
         return self._told().model_copy(update={"outcome": RunOutcome.FAILED, "reason": reason})
 
     def _told(self) -> ManifestsRecord:
-        return _record(self.state, self.plan, self.run_id, self.started_ms, self.means.clock.now_ms())
+        return _record(self.state, self.plan, self.run_id, self.started_ms, self.context.clock.now_ms())
 
 
 def _record(state: TableState, plan: ManifestPlan, run_id: str, started: int, finished: int) -> ManifestsRecord:

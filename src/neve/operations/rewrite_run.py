@@ -1,9 +1,9 @@
 """run: one compaction from a plan to a record: execute, verify, commit, record.
 
-Called by `compose`, and by `operations.resume` and `operations.results`, which begin elsewhere in the same story. The only
-stage that catches: a group that fails, for whatever exception, is set aside with its reason and traceback while the others go
-on, and the run always ends with a record. Groups are committed in batches as they finish and every step is journalled, so that
-an interrupted run keeps what it has and a crashed one is taken up where it stopped.
+Called by `operations.compact`, and by `operations.resume` and `operations.results`, which begin elsewhere in the same story.
+The only stage that catches: a group that fails, for whatever exception, is set aside with its reason and traceback while the
+others go on, and the run always ends with a record. Groups are committed in batches as they finish and every step is
+journalled, so that an interrupted run keeps what it has and a crashed one is taken up where it stopped.
 """
 
 from __future__ import annotations

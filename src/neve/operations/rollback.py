@@ -1,18 +1,25 @@
 """rollback: takes a run's commits back by moving the branch to where it was before them. Never at the cost of others' commits.
 
-Called by `compose`. Nothing is deleted: the run's snapshots stay in the table's history until they are expired.
+Nothing is deleted: the run's snapshots stay in the table's history until they are expired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import uuid4
 
+from neve.commit.lease import leased
 from neve.commit.tools import TableView
+from neve.context.runs import pausing
+from neve.context.table import TableContext
 from neve.errors import BadRequestError, CommitConflictError
 from neve.maintenance.delete_files import UpkeepRecord
-from neve.maintenance.record import MaintenanceRecord
+from neve.maintenance.manifests import ManifestsRecord
+from neve.maintenance.record import MaintenanceRecord, Operation
 from neve.ports import TableWriter
+from neve.rewrite.group import RunKind
 from neve.rewrite.record import RunRecord
+from neve.state.rows import Run
 from neve.table.frozen import Frozen
 
 Committed = RunRecord | UpkeepRecord | MaintenanceRecord
@@ -28,6 +35,40 @@ class RolledBack(Frozen):
     from_snapshot: int
     to_snapshot: int
     dry_run: bool = False
+
+
+_KINDS: dict[str, type[Committed]] = {
+    **dict.fromkeys(RunKind, RunRecord),
+    "deletes": UpkeepRecord,
+    Operation.MANIFESTS.value: ManifestsRecord,
+}
+"""Runs that can be rolled back, by their kind in the state store."""
+
+
+def committed(found: Run) -> Committed:
+    """The record of a run. Raises BadRequestError for one that committed no snapshot."""
+    if not found.record or found.kind not in _KINDS:
+        message = f"Cannot roll back run {found.run_id[:8]}: it has no record of commits"
+        raise BadRequestError(message, hint="Try `neve resume` first.")
+    return _KINDS[found.kind].model_validate(found.record)
+
+
+def run(context: TableContext, record: Committed, *, dry_run: bool) -> RolledBack:
+    """Rolls back what a run committed, or shows what that would do. `context` is of the record's table."""
+    started, run_id = context.clock.now_ms(), uuid4().hex
+    context.require_free()
+    context.connection.check_commits(context.name)
+    if dry_run:
+        return preview(record, context.view())
+    writer, store, table = context.writer, context.store, (record.table, record.table_uuid)
+    with pausing(store), leased(*table, run_id, leases=store, writer=writer, clock=context.clock) as lease:
+        done = roll_back(record, writer, lease.assert_held)
+        commits = store.compaction_commits(record.table_uuid)
+        store.withdraw_compactions(commit for commit in commits if commit.run_id == record.run_id)
+        store.start_run(Run(run_id, record.table_uuid, record.table, "rollback", started))
+        document = done.model_dump(mode="json")
+        store.finish_run(run_id, finished_ms=context.clock.now_ms(), outcome="done", record=document)
+    return done
 
 
 def roll_back(record: Committed, writer: TableWriter, assert_held: Callable[[], None] = lambda: None) -> RolledBack:

@@ -1,4 +1,4 @@
-"""Keeps the statistics of a table's columns and partitions fresh: plans, counts, publishes. Called by `compose`; main only.
+"""stats: keeps the statistics of a table's columns and partitions fresh: plans, counts, publishes. Main only.
 
 The files are written first and belong to one snapshot for ever, so publishing them can be tried again as often as others get in
 between; nothing is counted twice.
@@ -11,13 +11,16 @@ from uuid import uuid4
 
 from neve.commit.lease import Held, leased
 from neve.commit.protocol import Change, Retry, Settled, Terms, commit_or_raise
+from neve.context.table import TableContext
 from neve.errors import CommitConflictError
+from neve.health.not_due import NotDue
 from neve.maintenance.quarantine import Doomed
 from neve.maintenance.record import Operation
 from neve.maintenance.statistics import Distinct, StatisticsPlan, StatisticsRecord, plan_statistics
-from neve.operations.means import Means
-from neve.policy.model import Policy
-from neve.ports import Clock, StatisticsWriter
+from neve.maintenance.steps import Judgement
+from neve.operations.due import judged_by
+from neve.operations.requests import StatsRequest
+from neve.ports import StatisticsWriter
 from neve.rewrite.record import RunOutcome
 from neve.table.state import StatisticsFile, TableState
 
@@ -25,36 +28,51 @@ ATTEMPTS = 20
 """Unless the table sets a number of retries: every commit of others costs one attempt, and attempts are cheap."""
 
 
-def foretell(
-    state: TableState, policy: Policy, *, columns: Sequence[str] = (), force: bool = False, clock: Clock
-) -> StatisticsRecord:
-    """What would be made. Nothing is read but metadata."""
-    now = clock.now_ms()
-    plan = plan_statistics(state, policy, columns=columns, force=force)
+def run(context: TableContext, request: StatsRequest) -> StatisticsRecord:
+    """Counts the distinct values of columns, and rows by partition, where the statistics are out of date."""
+    if request.dry_run:
+        return preview(context, request)
+    context.require_free()
+    from neve.spark.maintenance.statistics import SparkStatistics
+
+    return context.recorded(keep_statistics(context, SparkStatistics(context.spark, context.writer), request))
+
+
+def is_due(context: TableContext) -> Judgement:
+    """Whether statistics that the table has, or that the policy asks for, are out of date."""
+    state = context.state
+    if context.policy().stats_columns is None and not state.statistics and not state.partition_statistics:
+        what = "the table has no statistics, and stats-columns is not set"
+        return Judgement.unmet(NotDue(rule="stats", what=what, knob="stats-columns", until="it is set"))
+    return judged_by(run(context, StatsRequest(dry_run=True)))
+
+
+def preview(context: TableContext, request: StatsRequest) -> StatisticsRecord:
+    """What would be made. Reads nothing but metadata."""
+    now, state = context.clock.now_ms(), context.state
+    plan = plan_statistics(state, context.policy(), columns=request.columns, force=request.force)
     return _record(state, plan, uuid4().hex, now, now).model_copy(update={"dry_run": True})
 
 
-def keep_statistics(
-    means: Means, writer: StatisticsWriter, policy: Policy, *, columns: Sequence[str] = (), force: bool = False
-) -> StatisticsRecord:
+def keep_statistics(context: TableContext, writer: StatisticsWriter, request: StatsRequest) -> StatisticsRecord:
     """Makes statistics of the current snapshot, if they are worth it."""
-    run_id, started = uuid4().hex, means.clock.now_ms()
-    table = (str(means.table), means.table_uuid)
-    with leased(*table, run_id, leases=means.leases, writer=means.writer, clock=means.clock) as lease:
-        state = means.look().state()
-        plan = plan_statistics(state, policy, columns=columns, force=force)
+    run_id, started = uuid4().hex, context.clock.now_ms()
+    table = (str(context.name), context.uuid)
+    with leased(*table, run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
+        state = context.reader().state()
+        plan = plan_statistics(state, context.policy(), columns=request.columns, force=request.force)
         if plan.is_empty or plan.snapshot_id is None:
-            return _record(state, plan, run_id, started, means.clock.now_ms())
-        means.tell("count")
-        means.writer.refresh()
+            return _record(state, plan, run_id, started, context.clock.now_ms())
+        context.report("count")
+        context.writer.refresh()
         files = writer.write(plan.snapshot_id, columns=plan.columns, partitions=plan.partitions)
-        means.tell("commit")
+        context.report("commit")
         renamed = _other_columns(state, plan, files)
-        done = _published(_Publication(means, writer, state, files), means, lease) if renamed is None else False
-        if done is False and means.quarantine is not None:
+        done = _published(_Publication(context, writer, state, files), context, lease) if renamed is None else False
+        if done is False and context.quarantine is not None:
             doomed = [Doomed(path=file.path, reason="never published", size_bytes=file.size_bytes) for file in files]
-            means.quarantine.record_doomed(means.table_uuid, run_id, doomed, means.clock.now_ms())
-    record = _record(state, plan, run_id, started, means.clock.now_ms(), files)
+            context.quarantine.record_doomed(context.uuid, run_id, doomed, context.clock.now_ms())
+    record = _record(state, plan, run_id, started, context.clock.now_ms(), files)
     if done:
         return record
     reason = renamed or f"snapshot {plan.snapshot_id} is gone or was given other statistics, or the catalog does not answer"
@@ -76,16 +94,18 @@ class _Publication(Change[Sequence[StatisticsFile], bool]):
     """Names statistics files in the table's metadata. Statistics that it had when they were planned may give way to them, those
     that came since may not."""
 
-    def __init__(self, means: Means, writer: StatisticsWriter, state: TableState, files: Sequence[StatisticsFile]) -> None:
+    def __init__(
+        self, context: TableContext, writer: StatisticsWriter, state: TableState, files: Sequence[StatisticsFile]
+    ) -> None:
         super().__init__()
-        self._means, self._writer, self._files = means, writer, files
+        self._context, self._writer, self._files = context, writer, files
         self._planned = self._newest = state
         self._known = {file.path for file in (*state.statistics, *state.partition_statistics, *files)}
         self._is_fresh = True
 
     def refresh(self) -> None:
         if not self._is_fresh:
-            self._newest = self._means.look().state()
+            self._newest = self._context.reader().state()
         self._is_fresh = False
 
     def prepare(self) -> Sequence[StatisticsFile] | Settled[bool]:
@@ -102,11 +122,11 @@ class _Publication(Change[Sequence[StatisticsFile], bool]):
         return Settled(True) if there >= {file.path for file in self._files} else None
 
 
-def _published(change: _Publication, means: Means, lease: Held) -> bool | None:
+def _published(change: _Publication, context: TableContext, lease: Held) -> bool | None:
     """Whether the table names them; None if nobody knows."""
-    retry = Retry.of(means.writer.properties(), attempts=ATTEMPTS)
-    what = f"statistics of {means.table}"
-    ended = commit_or_raise(change, Terms(what, retry, means.clock, means.sleep, lease.assert_held))
+    retry = Retry.of(context.writer.properties(), attempts=ATTEMPTS)
+    what = f"statistics of {context.name}"
+    ended = commit_or_raise(change, Terms(what, retry, context.clock, context.sleep, lease.assert_held))
     if ended.settled is not None:
         return ended.settled.result
     return None if change.open else False

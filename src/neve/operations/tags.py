@@ -1,7 +1,7 @@
-"""Makes and drops the tags that `maintenance.tags` plans, in one commit of metadata. Called by `compose`; main only.
+"""tags: creates and drops the tags that `maintenance.tags` plans, in one commit of metadata. Main only.
 
-Each attempt plans anew from the table as it is, and its commit fails if anything at all has changed since: so a tag is dropped
-only while it names what it was seen to name. An answer that was lost is settled by the next look.
+Each attempt plans from the table as it is, and its commit fails if anything at all has changed since: a tag is dropped only
+while it names the snapshot that it was seen to name. A lost answer is settled by the next attempt.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from uuid import uuid4
 
 from neve.commit.lease import Held, leased
 from neve.commit.protocol import Change, Retry, Settled, Terms, commit_or_raise
-from neve.errors import CommitConflictError
+from neve.context.table import TableContext
+from neve.errors import BadRequestError, CommitConflictError
+from neve.health.not_due import NotDue
 from neve.maintenance.record import Operation
+from neve.maintenance.steps import Judgement
 from neve.maintenance.tags import TagPlan, TagsRecord, plan_tags
-from neve.operations.means import Means
-from neve.policy.auto_tags import Keep
-from neve.ports import Clock, Tagger
+from neve.operations.due import judged_by
+from neve.operations.requests import TagsRequest
+from neve.policy.auto_tags import Keep, parse_keep
+from neve.ports import Tagger
 from neve.rewrite.record import RunOutcome
 from neve.table.state import TableState
 
@@ -25,40 +29,67 @@ ATTEMPTS = 20
 """Unless the table sets a number of retries: every commit of others costs one attempt, and attempts are cheap."""
 
 
-def foretell(state: TableState, keep: Keep, *, prefix: str, clock: Clock) -> TagsRecord:
+def run(context: TableContext, request: TagsRequest) -> TagsRecord:
+    """Makes the table's tags those that the policy's `auto-tags` asks for."""
+    keep, prefix = _asked(context), context.policy().auto_tag_prefix
+    if request.dry_run:
+        return preview(context, keep, prefix=prefix)
+    context.require_free()
+    from neve.spark.maintenance.tags import SparkTags
+
+    return context.recorded(keep_tags(context, SparkTags(context.writer), keep, prefix=prefix))
+
+
+def is_due(context: TableContext) -> Judgement:
+    """Whether a tag is missing or one is too many."""
+    if context.policy().auto_tags is None:
+        return Judgement.unmet(NotDue(rule="auto-tags", what="auto-tags is not set", knob="auto-tags", until="it is set"))
+    return judged_by(run(context, TagsRequest(dry_run=True)))
+
+
+def _asked(context: TableContext) -> Keep:
+    auto_tags = context.policy().auto_tags
+    if auto_tags is None:
+        raise BadRequestError(
+            f"Cannot keep tags of {context.name}: auto-tags does not say which",
+            hint="Set it in neve.yaml, as the table property neve.auto-tags, or with --auto-tags 'daily 7, weekly 4'.",
+        )
+    return parse_keep(auto_tags)
+
+
+def preview(context: TableContext, keep: Keep, *, prefix: str) -> TagsRecord:
     """What would be done. Nothing is changed."""
-    now = clock.now_ms()
-    plan = plan_tags(state, keep, prefix=prefix, now_ms=now)
-    return _record(state, plan, uuid4().hex, now, now, dry_run=True)
+    now, state = context.clock.now_ms(), context.state
+    return _record(state, plan_tags(state, keep, prefix=prefix, now_ms=now), uuid4().hex, now, now, dry_run=True)
 
 
-def keep_tags(means: Means, tagger: Tagger, keep: Keep, *, prefix: str) -> TagsRecord:
+def keep_tags(context: TableContext, tagger: Tagger, keep: Keep, *, prefix: str) -> TagsRecord:
     """Makes the table's tags those that `keep` asks for."""
-    run_id, started = uuid4().hex, means.clock.now_ms()
-    table = (str(means.table), means.table_uuid)
-    with leased(*table, run_id, leases=means.leases, writer=means.writer, clock=means.clock) as lease:
-        state, plan, failure = _changed(means, tagger, keep, prefix, lease)
-    record = _record(state, plan, run_id, started, means.clock.now_ms())
+    run_id, started = uuid4().hex, context.clock.now_ms()
+    table = (str(context.name), context.uuid)
+    with leased(*table, run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
+        state, plan, failure = _changed(context, tagger, keep, prefix, lease)
+    record = _record(state, plan, run_id, started, context.clock.now_ms())
     return record if failure is None else record.model_copy(update={"outcome": RunOutcome.FAILED, "reason": failure})
 
 
 class _Tagging(Change[TagPlan, TagPlan]):
     """Creates and drops tags in one exchange of metadata, which fails if anything has changed since it was planned."""
 
-    def __init__(self, means: Means, tagger: Tagger, keep: Keep, prefix: str) -> None:
+    def __init__(self, context: TableContext, tagger: Tagger, keep: Keep, prefix: str) -> None:
         super().__init__()
-        self._means, self._tagger, self._keep, self._prefix = means, tagger, keep, prefix
+        self._context, self._tagger, self._keep, self._prefix = context, tagger, keep, prefix
         self.state: TableState | None = None
 
     def refresh(self) -> None:
-        self.state = self._means.look().state()
+        self.state = self._context.reader().state()
 
     def prepare(self) -> TagPlan | Settled[TagPlan]:
         assert self.state is not None  # noqa: S101 - refreshed before
-        plan = plan_tags(self.state, self._keep, prefix=self._prefix, now_ms=self._means.clock.now_ms())
+        plan = plan_tags(self.state, self._keep, prefix=self._prefix, now_ms=self._context.clock.now_ms())
         if plan.is_empty:
             return Settled(plan)
-        self._means.tell("tag")
+        self._context.report("tag")
         return plan
 
     def send(self, plan: TagPlan) -> Settled[TagPlan]:
@@ -71,12 +102,14 @@ class _Tagging(Change[TagPlan, TagPlan]):
         return next((Settled(sent) for sent in self.open if state is not None and _is_there(state, sent)), None)
 
 
-def _changed(means: Means, tagger: Tagger, keep: Keep, prefix: str, lease: Held) -> tuple[TableState, TagPlan, str | None]:
+def _changed(
+    context: TableContext, tagger: Tagger, keep: Keep, prefix: str, lease: Held
+) -> tuple[TableState, TagPlan, str | None]:
     """The table as it was, what was done to it, and why nothing was, if it failed."""
-    change, retry = _Tagging(means, tagger, keep, prefix), Retry.of(means.writer.properties(), attempts=ATTEMPTS)
-    what = f"tags of {means.table}"
-    ended = commit_or_raise(change, Terms(what, retry, means.clock, means.sleep, lease.assert_held))
-    state = change.state or means.look().state()
+    change, retry = _Tagging(context, tagger, keep, prefix), Retry.of(context.writer.properties(), attempts=ATTEMPTS)
+    what = f"tags of {context.name}"
+    ended = commit_or_raise(change, Terms(what, retry, context.clock, context.sleep, lease.assert_held))
+    state = change.state or context.reader().state()
     if ended.settled is not None:
         return state, ended.settled.result, None
     return state, TagPlan(), f"no attempt to change the tags succeeded; the last one: {ended.failure}"

@@ -1,6 +1,6 @@
 """ttl: removes rows that are past their time, whole files by metadata first, then what is left of them row by row.
 
-Called by `compose`. The cutoff is fixed before anything is looked at, so that a preview and an enforcement on the same snapshot
+The cutoff is fixed before anything is looked at, so that a preview and an enforcement on the same snapshot
 count the same. A file goes only if its metadata proves every row past; rows go by a predicate, so that nothing younger is ever
 touched, whoever writes meanwhile. Commits are settled by looking at the table. No file is deleted: other refs have them.
 """
@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from neve.commit.lease import leased
 from neve.commit.protocol import COMMIT_ID, Change, Retry, Settled, Terms, commit_or_raise, take_back
-from neve.commit.tools import Tools
+from neve.context.runs import keep_record
+from neve.context.table import TableContext
 from neve.errors import (
     BadRequestError,
     CatalogUnreachableError,
@@ -24,12 +25,17 @@ from neve.errors import (
 )
 from neve.health.not_due import NotDue
 from neve.maintenance.record import Operation
-from neve.maintenance.ttl import FileVerdict, Tally, TtlCounts, TtlLimits, TtlRecord, TtlRule, TtlTarget, limits_of, verdict
+from neve.maintenance.steps import Judgement
+from neve.maintenance.ttl import FileVerdict, Tally, TtlCounts, TtlLimits, TtlRecord, limits_of, next_past, verdict
+from neve.operations.inspect import read
+from neve.operations.requests import TtlRequest
+from neve.operations.ttl_terms import TtlTerms, newest, previews, terms_of
 from neve.ports import Clock, PastRows
 from neve.rewrite.live_files import Ancestor, LiveFile
 from neve.rewrite.record import RunOutcome
-from neve.table.state import MAIN, RUN_ID, TableName
-from neve.table.units import counted
+from neve.table.depth import Depth
+from neve.table.state import RUN_ID
+from neve.table.units import counted, exact_seconds
 
 log = logging.getLogger(__name__)
 
@@ -37,71 +43,94 @@ _DROPPED = {"files_dropped": "deleted-data-files", "rows_dropped": "deleted-reco
 """What the snapshot of a drop says of itself, by our names."""
 
 
-@dataclass(frozen=True)
-class TtlRequest:
-    """What is asked for. `previewed` are the counts that a preview with the same cutoff told of a snapshot."""
-
-    table: TableName
-    table_uuid: str
-    rule: TtlRule
-    cutoff_ms: int | None
-    """None if it is unknown from when the limit counts; then nothing is removed, for the reason in `unknown`."""
-    max_files: int
-    branch: str = MAIN
-    dry_run: bool = False
-    previewed_by: str | None = None
-    previewed: tuple[int | None, TtlCounts] | None = None
-    unknown: str | None = None
-    requested_at: int | None = None
-    """The branch's snapshot that the cutoff was counted from (`ttl-since: last-write`)."""
-
-    @property
-    def target(self) -> TtlTarget:
-        """What every destructive statement of this run is aimed at."""
-        return TtlTarget(self.table_uuid, self.branch, self.rule.field_id, self.rule.column, self.rule.type)
+def run(context: TableContext, request: TtlRequest) -> TtlRecord:
+    """Previews, and records that unless it is a dry run; or enforces what was previewed."""
+    if request.enforce and request.dry_run:
+        raise BadRequestError(f"Cannot enforce the limit of {context.table} and only tell of it: leave one of them out")
+    if request.enforce:
+        context.require_free()
+    terms = terms_of(context, enforce=request.enforce)
+    record = keep_all(terms, context.clock) if terms.cutoff_ms is None else _with_next(context, _expired(context, terms))
+    if not request.dry_run:
+        keep_record(context.store, record, Operation.TTL.value)
+    return record
 
 
-def keep_all(request: TtlRequest, clock: Clock) -> TtlRecord:
+def is_due(context: TableContext) -> Judgement:
+    """Whether a limit is set whose removals somebody has seen; how many rows there are only Spark can count."""
+    if context.policy().ttl_seconds is None:
+        return Judgement.unmet(NotDue(rule="ttl", what="ttl is not set", knob="ttl", until="it is set"))
+    terms = terms_of(context, enforce=False)
+    if terms.cutoff_ms is None:
+        what, until = f"every row is kept: {terms.unknown}", "the last write is known"
+        return Judgement.unmet(NotDue(rule="ttl-since", what=what, knob="ttl-since", until=until))
+    if newest(previews(context), terms.rule) is None:
+        until = f"`neve ttl {quote(str(context.name))}` has shown what would go"
+        return Judgement.unmet(NotDue(rule="preview", what="the limit was never previewed", knob="ttl", until=until))
+    return Judgement(due=True, why=f"rows are kept for {exact_seconds(terms.rule.keep_seconds)}")
+
+
+def _expired(context: TableContext, terms: TtlTerms) -> TtlRecord:
+    from neve.spark.maintenance.ttl import SparkPastRows
+
+    def terms_again() -> TtlTerms:
+        return terms_of(context.fresh(), enforce=not terms.dry_run)
+
+    return expire_rows(terms, context, SparkPastRows(context.spark, context.writer), terms_again=terms_again)
+
+
+def _with_next(context: TableContext, record: TtlRecord) -> TtlRecord:
+    """The record, with when the next row is past its time if none is now."""
+    if record.outcome is not RunOutcome.NOTHING_TO_DO or record.cutoff_ms is None or record.not_due:
+        return record
+    field_id = record.rule.field_id
+    files = read(context.reader(), Depth.FILES, bounds=[field_id]).files
+    lowers = files.bounds.column(f"{field_id}.lower").to_pylist() if files is not None and files.bounds is not None else []
+    rule = next_past(record.rule, lowers, record.cutoff_ms, context.clock.now_ms())
+    return record.model_copy(update={"not_due": (rule,)})
+
+
+def keep_all(terms: TtlTerms, clock: Clock) -> TtlRecord:
     """The record of a run that removes nothing since its cutoff is unknown."""
-    now, why = clock.now_ms(), request.unknown or "the cutoff is unknown"
+    now, why = clock.now_ms(), terms.unknown or "the cutoff is unknown"
     return TtlRecord(
         run_id=uuid4().hex,
-        table=str(request.table),
-        table_uuid=request.table_uuid,
-        branch=request.branch,
+        table=str(terms.table),
+        table_uuid=terms.table_uuid,
+        branch=terms.branch,
         operation=Operation.TTL,
-        dry_run=request.dry_run,
+        dry_run=terms.dry_run,
         outcome=RunOutcome.NOTHING_TO_DO,
         reason=f"every row is kept: {why}",
         not_due=(NotDue(rule="ttl-since", what=why, knob="ttl-since", until="the last write is known"),),
         started_ms=now,
         finished_ms=now,
-        rule=request.rule,
+        rule=terms.rule,
         cutoff_ms=None,
     )
 
 
 def expire_rows(
-    request: TtlRequest, tools: Tools, rows: PastRows, *, request_again: Callable[[], TtlRequest] | None = None
+    terms: TtlTerms, context: TableContext, rows: PastRows, *, terms_again: Callable[[], TtlTerms] | None = None
 ) -> TtlRecord:
     """Previews or enforces. Raises where something could not be read or counted; a commit that lost is in the record.
 
-    `request_again` is called under the lease if the branch has moved since the request was made: its cutoff may count from a
+    `terms_again` is called under the lease if the branch has moved since the terms was made: its cutoff may count from a
     write that was rolled back since.
     """
-    run_id, started_ms = uuid4().hex, tools.clock.now_ms()
-    if request.cutoff_ms is None:
-        return keep_all(request, tools.clock)
-    if request.dry_run:
-        return _Ttl(request, tools, rows, run_id, started_ms, limits_of(request.rule, request.cutoff_ms)).preview()
-    table = (str(request.table), request.table_uuid)
-    with leased(*table, run_id, leases=tools.leases, writer=tools.writer, clock=tools.clock) as lease:
-        tools.writer.refresh()
-        if request_again is not None and tools.writer.head(request.branch) != request.requested_at:
-            request = request_again()
-        if request.cutoff_ms is None:
-            return keep_all(request, tools.clock)
-        run = _Ttl(request, tools, rows, run_id, started_ms, limits_of(request.rule, request.cutoff_ms))
+    run_id, started_ms = uuid4().hex, context.clock.now_ms()
+    if terms.cutoff_ms is None:
+        return keep_all(terms, context.clock)
+    if terms.dry_run:
+        return _Ttl(terms, context, rows, run_id, started_ms, limits_of(terms.rule, terms.cutoff_ms)).preview()
+    table = (str(terms.table), terms.table_uuid)
+    with leased(*table, run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
+        context.writer.refresh()
+        if terms_again is not None and context.writer.head(terms.branch) != terms.requested_at:
+            terms = terms_again()
+        if terms.cutoff_ms is None:
+            return keep_all(terms, context.clock)
+        run = _Ttl(terms, context, rows, run_id, started_ms, limits_of(terms.rule, terms.cutoff_ms))
         run.assert_held = lease.assert_held
         return run.enforce()
 
@@ -146,8 +175,8 @@ class _GivenUp(Exception):  # noqa: N818 - ends a run with a record that says wh
 
 @dataclass
 class _Ttl:
-    request: TtlRequest
-    tools: Tools
+    terms: TtlTerms
+    context: TableContext
     rows: PastRows
     run_id: str
     started_ms: int
@@ -186,14 +215,14 @@ class _Ttl:
     def look(self) -> _Found:
         """The newest head, judged."""
         self.report("look")
-        request, writer = self.request, self.tools.writer
+        terms, writer = self.terms, self.context.writer
         writer.refresh()
-        head = writer.head(request.branch)
+        head = writer.head(terms.branch)
         self.begun_on = head if self.begun_on is None else self.begun_on
-        specs = {spec.spec_id: spec for spec in self.tools.specs}
+        specs = {spec.spec_id: spec for spec in self.context.specs}
         past, unsure = [], []
-        for file in self.rows.candidates(head, request.rule, self.limits) if head is not None else ():
-            found = verdict(file, request.rule, self.limits, specs.get(int(file.data_file["spec-id"])))
+        for file in self.rows.candidates(head, terms.rule, self.limits) if head is not None else ():
+            found = verdict(file, terms.rule, self.limits, specs.get(int(file.data_file["spec-id"])))
             if found is FileVerdict.PAST:
                 past.append(file)
             elif found is FileVerdict.UNSURE:
@@ -202,11 +231,11 @@ class _Ttl:
 
     def _limited(self, head: int | None, past: list[LiveFile], unsure: list[str]) -> _Found:
         """As much as one run may do. Rows wait until all whole files are gone: a delete by predicate would open these too."""
-        limit = self.request.max_files
+        limit = self.terms.max_files
         chosen, over = tuple(past[:limit]), len(past) - limit
         if over > 0:
             return _Found(head, chosen, (), over + len(unsure), f"one run drops {counted(limit, 'file')} at most (max-files)")
-        if unsure and self.request.rule.by == "file":
+        if unsure and self.terms.rule.by == "file":
             reason, until = "files that may hold younger rows stay whole (ttl-by)", "all of their rows are past"
             return _Found(head, chosen, (), len(unsure), reason, NotDue(rule="ttl-by", what=reason, knob="ttl-by", until=until))
         if len(unsure) > limit:
@@ -229,16 +258,16 @@ class _Ttl:
     def inside(self, head: int | None, unsure: tuple[str, ...]) -> Mapping[str, int]:
         if head is None or not unsure:
             return {}
-        found = self.rows.tallies(head, unsure, self.request.rule, self.limits)
+        found = self.rows.tallies(head, unsure, self.terms.rule, self.limits)
         return {path: tally.past for path, tally in found.items() if tally.past}
 
     def _check_preview(self, found: _Found, planned: TtlCounts) -> None:
         """On the snapshot that was previewed, with its cutoff, nothing else may come out."""
-        snapshot, counts = self.request.previewed or (None, planned)
+        snapshot, counts = self.terms.previewed or (None, planned)
         if snapshot == found.head and counts != planned:
             raise VerificationError(
-                f"Cannot enforce the limit of {self.request.table}: of the snapshot that was previewed, other counts came out",
-                hint=f"If max-files or ttl-by was changed since, preview again: `neve ttl {quote(str(self.request.table))}`.",
+                f"Cannot enforce the limit of {self.terms.table}: of the snapshot that was previewed, other counts came out",
+                hint=f"If max-files or ttl-by was changed since, preview again: `neve ttl {quote(str(self.terms.table))}`.",
             )
 
     def _drop(self, done: TtlCounts) -> TtlCounts:
@@ -258,7 +287,7 @@ class _Ttl:
         ours = self._commit(change)
         if ours is not None:
             self.snapshots.append(ours.snapshot_id)
-        if ours is not None and ours.parent_id is not None and self.tools.writer.knows(ours.parent_id):
+        if ours is not None and ours.parent_id is not None and self.context.writer.knows(ours.parent_id):
             return done.model_copy(update=self._proved_or_undone(ours, ours.parent_id))
         return done.model_copy(update={"files_touched": len(change.rows), "rows_deleted": sum(change.rows.values())})
 
@@ -267,7 +296,7 @@ class _Ttl:
         try:
             return self._proved(ours, parent)
         except (CatalogUnreachableError, StorageError, VerificationError) as error:
-            if not self.tools.writer.roll_back(ours.snapshot_id, parent, self.request.branch):
+            if not self.context.writer.roll_back(ours.snapshot_id, parent, self.terms.branch):
                 raise
             self.snapshots.remove(ours.snapshot_id)
             raise _GivenUp(f"snapshot {ours.snapshot_id} was rolled back: its rows could not be counted: {error}") from error
@@ -290,24 +319,24 @@ class _Ttl:
 
     def _changed(self, parent: int, ours: int) -> tuple[list[str], list[str]]:
         """The files of either snapshot that the other does not have, or has with other deletes."""
-        old, new = ({f.path: f for f in self.tools.writer.scan(at, statistics=False)} for at in (parent, ours))
+        old, new = ({f.path: f for f in self.context.writer.scan(at, statistics=False)} for at in (parent, ours))
         same = {path for path in old.keys() & new.keys() if old[path].deletes == new[path].deletes}
         return sorted(old.keys() - same), sorted(new.keys() - same)
 
     def _tallies(self, snapshot_id: int, paths: list[str]) -> Mapping[str, Tally]:
-        return self.rows.tallies(snapshot_id, paths, self.request.rule, self.limits)
+        return self.rows.tallies(snapshot_id, paths, self.terms.rule, self.limits)
 
     def _roll_back(self, ours: Ancestor, wrong: str) -> None:
-        head, branch = self.tools.writer.head(self.request.branch), self.request.branch
-        take_back(self.tools.writer, [ours], wrong, head=head, branch=branch, run_id=self.run_id)
+        head, branch = self.context.writer.head(self.terms.branch), self.terms.branch
+        take_back(self.context.writer, [ours], wrong, head=head, branch=branch, run_id=self.run_id)
         self.snapshots.remove(ours.snapshot_id)
         raise _GivenUp(f"snapshot {ours.snapshot_id} was rolled back: {wrong}")
 
     def _commit(self, change: _RowRemoval) -> Ancestor | None:
         """Returns the snapshot of a change; None if there is nothing left to remove. Raises _GivenUp with the last failure."""
-        writer, tools = self.tools.writer, self.tools
+        writer, context = self.context.writer, self.context
         terms = Terms(
-            f"run {self.run_id}, {change.stage}", Retry.of(writer.properties()), tools.clock, tools.sleep, self.assert_held
+            f"run {self.run_id}, {change.stage}", Retry.of(writer.properties()), context.clock, context.sleep, self.assert_held
         )
         try:
             ended = commit_or_raise(change, terms)
@@ -318,32 +347,31 @@ class _Ttl:
         return ended.settled.result
 
     def _told(self, found: _Found, counts: TtlCounts, outcome: RunOutcome) -> TtlRecord:
-        request = self.request
+        terms = self.terms
         nothing = "no row is past its time" if outcome is RunOutcome.NOTHING_TO_DO else None
         return TtlRecord(
             run_id=self.run_id,
-            table=str(request.table),
-            table_uuid=request.table_uuid,
-            branch=request.branch,
+            table=str(terms.table),
+            table_uuid=terms.table_uuid,
+            branch=terms.branch,
             operation=Operation.TTL,
-            dry_run=request.dry_run,
+            dry_run=terms.dry_run,
             outcome=outcome,
             reason=found.reason or nothing,
             not_due=(found.rule,) if nothing and found.rule is not None else (),
             started_ms=self.started_ms,
-            finished_ms=self.tools.clock.now_ms(),
+            finished_ms=self.context.clock.now_ms(),
             snapshot_before=self.begun_on,
             snapshots=tuple(self.snapshots),
-            rule=request.rule,
-            cutoff_ms=request.cutoff_ms,
+            rule=terms.rule,
+            cutoff_ms=terms.cutoff_ms,
             counts=counts,
-            previewed_by=request.previewed_by,
+            previewed_by=terms.previewed_by,
             files=tuple(file.path for file in found.past),
         )
 
     def report(self, stage: str) -> None:
-        if self.tools.progress:
-            self.tools.progress(stage, 0, None)
+        self.context.report(stage)
 
 
 class _RowRemoval(Change[_Removed, Ancestor | None]):
@@ -362,17 +390,17 @@ class _RowRemoval(Change[_Removed, Ancestor | None]):
         return {RUN_ID: self._run.run_id, COMMIT_ID: self._commit_id}
 
     def refresh(self) -> None:
-        self._run.tools.writer.refresh()
+        self._run.context.writer.refresh()
 
     def landed(self) -> Settled[Ancestor | None] | None:
-        run, writer = self._run, self._run.tools.writer
-        head = writer.head(run.request.branch)
+        run, writer = self._run, self._run.context.writer
+        head = writer.head(run.terms.branch)
         ancestors = writer.ancestry(head, run.begun_on) if head is not None else []
         ours = next((ancestor for ancestor in ancestors if ancestor.summary.get(COMMIT_ID) == self._commit_id), None)
         return Settled(ours) if ours is not None else None
 
     def is_named(self) -> bool:
-        return bool(self._run.tools.writer.snapshots_with(COMMIT_ID, self._commit_id))
+        return bool(self._run.context.writer.snapshots_with(COMMIT_ID, self._commit_id))
 
 
 class _Drop(_RowRemoval):
@@ -387,7 +415,7 @@ class _Drop(_RowRemoval):
         return _Removed() if self.files else Settled(None)
 
     def send(self, sent: _Removed) -> None:  # noqa: ARG002
-        self._run.rows.drop([file.data_file for file in self.files], self.summary, self._run.request.target)
+        self._run.rows.drop([file.data_file for file in self.files], self.summary, self._run.terms.target)
 
 
 class _Delete(_RowRemoval):
@@ -407,5 +435,5 @@ class _Delete(_RowRemoval):
 
     def send(self, sent: _Removed) -> None:
         run = self._run
-        run.rows.delete(run.request.rule, run.limits, self.summary, run.request.target)
+        run.rows.delete(run.terms.rule, run.limits, self.summary, run.terms.target)
         self.rows = sent.rows

@@ -1,7 +1,7 @@
 """What a pipeline is told after a write: whether a compaction would be worth it. Pure.
 
-Built by `compose` for `neve.after_write`. A count that grows by one with each commit decides when to look closely, and no state
-is kept for it; expiring snapshots does not disturb it.
+Built by `operations.compact` for `neve.after_write`. A count that grows by one with each commit decides when to look closely,
+and no state is kept for it; expiring snapshots does not disturb it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which recorded compactions count for a snapshot of a table. Pure; called by `operations.inspect` and `compose`.
+"""Which recorded compactions count for a snapshot of a table. Pure; called by `operations.inspect` and `context.table`.
 
 The state store records the commits of each compaction. A rollback, by us or by another tool, removes a commit from the history
 of its branch, and a commit to one branch is not in the history of another. Where the snapshot has been expired, the history of

@@ -1,6 +1,5 @@
 """Options that shape output files, and the kernels that cannot apply them. Called by `rewrite.planner`, `rewrite.run_summary`
-and
-`compose`.
+and `operations.compact`.
 
 An explicit option makes such a kernel decline. One from a settings file, a table property or a preset is reported as not
 applied.

@@ -1,4 +1,4 @@
-"""What stated queries would read after a plan's run, from metadata alone. Pure; called by `compose`.
+"""What stated queries would read after a plan's run, from metadata alone. Pure; called by `operations.queries`.
 
 Which files a query reads now, Iceberg's planning says. Files that the plan leaves alone are read as before; of a group whose
 files are joined, about the share that is read of the inputs; of a group that is brought into order, the pieces of each column

@@ -1,6 +1,6 @@
 """record: what a run came to, in numbers, and what of it stays in the state store, for the next plan and for people.
 
-Called by `operations.rewrite_run` and `compose` at the end of a run.
+Called by `operations.rewrite_run` and `operations.compact` at the end of a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings: what can be set, where it is read from, and why a value is what it is. Surfaces and `compose` use these names."""
+"""Settings: what can be set, where it is read from, and why a value is what it is. Surfaces and `context` use these names."""
 
 from neve.settings.catalog import CatalogSettings, CatalogType, StorageSettings
 from neve.settings.effective import Loaded

@@ -1,4 +1,4 @@
-"""The file index's side of the store (`neve.operations.index_ports`). Called by `StateStore`.
+"""The file index's side of the store (`neve.index_ports`). Called by `StateStore`.
 
 A table's entry is one row: it is replaced as a whole, so that two processes that refresh the index never mix two versions.
 """

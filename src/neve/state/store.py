@@ -1,6 +1,6 @@
 """The state store as the rest sees it: opening, reading (`neve.ports.Records`) and writing.
 
-`compose` opens it; inspection reads from it, and the flow's last stage writes to it. Looking never creates a database. The
+`context` opens it; inspection reads from it, and the flow's last stage writes to it. Looking never creates a database. The
 database libraries are loaded when a store is really opened, since most first looks find none.
 """
 

@@ -1,4 +1,4 @@
-"""Rules by which a store deletes files by itself, without asking any table. Called by `compose` for `neve orphans`.
+"""Rules by which a store deletes files by itself, without asking any table. Called by `operations.remove_orphans`.
 
 Iceberg never knows of such a rule: an old file is as live as a new one, so that a table under one loses files that it needs.
 """

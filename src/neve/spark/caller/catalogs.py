@@ -1,6 +1,6 @@
 """The catalogs of a caller's own Spark session, opened as they are: nothing is started, stopped or configured.
 
-Called by `compose` where a surface was given a session. Metadata, files and credentials come through the session.
+Called by `context.caller` where a surface was given a session. Metadata, files and credentials come through the session.
 """
 
 from __future__ import annotations

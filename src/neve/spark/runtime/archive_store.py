@@ -1,6 +1,6 @@
 """Keeps class-data archives on disk: one writer at a time, whole or not at all, the least recently used removed.
 
-Called by `compose.class_archives`. Files are written beside their place and renamed; the record comes last, and without it an
+Called by `archive_recording`. Files are written beside their place and renamed; the record comes last, and without it an
 archive does not count.
 """
 

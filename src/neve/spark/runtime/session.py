@@ -1,4 +1,4 @@
-"""A Spark session with Iceberg: quiet, local by default, gone when the block ends. Called by `compose` and `doctor`.
+"""A Spark session with Iceberg: quiet, local by default, gone when the block ends. Called by `context` and `doctor`.
 
 Guarantees: nothing is printed on a healthy start; the JVM has ended when `open_session` returns, whether by the end of the
 block, an error or Ctrl-C; nothing is left in the working directory; secrets do not appear on the JVM's command line.

@@ -1,7 +1,7 @@
 """The metadata of very large tables, read by Spark: the same columns that plain Python gives, without its ceiling.
 
-`compose` puts this reader around the plain one; it starts Spark only when a table has more live files than one process should
-decode. Everything but the list of files still comes from the plain reader.
+`context.connection` puts this reader around the plain one; it starts Spark only when a table has more live files than one
+process should decode. Everything but the list of files still comes from the plain reader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A probe query: what it answers and how long it takes, measured before a run and again after it.
 
-Called by `compose` around a run. Only queries are accepted; answers are compared without their order, and floating-point
-numbers to ten digits, since other files mean another order of adding up.
+Called by `operations.compact` around a run. Only queries are accepted; answers are compared without their order, and
+floating-point numbers to ten digits, since other files mean another order of adding up.
 """
 
 from __future__ import annotations

@@ -5,20 +5,61 @@ The work is done by `archive_recording`, in a process of its own.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neve.compose.archive_recording import Recording, wanted_for
 from neve.errors import NeveError
 
 if TYPE_CHECKING:
     from neve.spark.runtime.class_archive import Wanted
     from neve.spark.runtime.session import SparkOptions
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a recording process needs to know. Holds no secret: it stands on a command line."""
+
+    jars: tuple[str, ...]
+    java_home: str | None
+    extra_class_path: str
+    background: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Recording:
+        """Reads what `text` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "jars": tuple(values["jars"])})
+
+    @property
+    def text(self) -> str:
+        """As one argument."""
+        return json.dumps(asdict(self))
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """The user's own Spark properties that matter for the class path."""
+        return {"spark.driver.extraClassPath": self.extra_class_path} if self.extra_class_path else {}
+
+
+def wanted_for(options: SparkOptions, needs: Collection[str]) -> tuple[Wanted, Recording]:
+    """The archive for sessions with these options, and the recording that makes it."""
+    from neve.spark.runtime import class_path, distribution
+    from neve.spark.runtime.java import find_java
+    from neve.spark.runtime.session import spark_jars, wanted_archive
+
+    installed = distribution.installed()
+    java = find_java(spark_version=installed.spark_version, java_home=options.java_home)
+    paths = spark_jars(options, needs=needs, java=java, installed=installed)
+    held = paths if class_path.holds_jars(options.master, options.conf, installed.home) else ()
+    extra = options.conf.get("spark.driver.extraClassPath", "")
+    recording = Recording(tuple(map(str, paths)), options.java_home, extra, background=False)
+    return wanted_archive(options, java, installed, held), recording
 
 
 @dataclass(frozen=True)
@@ -80,7 +121,7 @@ def _obstacle(options: SparkOptions, wanted: Wanted, root: Path) -> str | None:
 
 
 def _command(recording: Recording) -> list[str]:
-    return [sys.executable, "-P", "-m", "neve.compose.archive_recording", recording.text]
+    return [sys.executable, "-P", "-m", "neve.archive_recording", recording.text]
 
 
 def _detach(command: list[str]) -> None:

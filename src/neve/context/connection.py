@@ -1,14 +1,15 @@
-"""Where tables are and what works on them: catalogs, Spark and the state store, opened at their first use, closed together.
+"""The adapters of one connection: catalogs, Spark and the state store, opened at their first use and closed together.
 
-Made from settings by `Neve.open`; everything here names an adapter, and nothing here decides anything.
+Made from settings by `Connection.open`; everything here names an adapter, and nothing here decides anything.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import BadRequestError, NeveError
@@ -17,33 +18,68 @@ from neve.table.state import TableName
 
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
-    from neve.operations.index_ports import References
-    from neve.ports import TableReader
-    from neve.settings import CatalogSettings, Settings
+    from neve.index_ports import References
+    from neve.ports import Clock, TableReader
+    from neve.settings import CatalogSettings, Loaded
     from neve.spark.runtime.session import SparkOptions
     from neve.state import StateStore
     from neve.table.document import TableOutline
-    from neve.table.state import TableState
 
 NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."
 
 
-class Place:
-    """The catalogs that settings describe, and a Spark of our own."""
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+
+class Connection:
+    """The catalogs that settings describe, and a Spark session of our own."""
 
     def __init__(
         self,
-        settings: Settings,
+        loaded: Loaded,
         catalogs: Mapping[str, CatalogSettings],
         default_catalog: str | None,
         *,
         environ: Mapping[str, str],
-        resources: ExitStack,
+        clock: Clock,
     ) -> None:
-        self.settings, self.described, self.default, self.environ = settings, dict(catalogs), default_catalog, environ
-        self.settings_file: Path | None = None
-        self._resources = resources
+        self.loaded, self.settings, self.clock = loaded, loaded.settings, clock
+        self.described, self.default, self.environ = dict(catalogs), default_catalog, environ
+        self.resources = ExitStack()
         self._opened: dict[str, IcebergCatalog] = {}
+
+    @staticmethod
+    def open(
+        loaded: Loaded,
+        *,
+        warehouse: str | None = None,
+        create_warehouse: bool = False,
+        spark: Any = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> Connection:
+        """`warehouse` is a directory to open as a catalog, besides the described ones; then it is the default.
+
+        `spark` is a session of the caller's: tables are those of its own catalogs, and it is neither configured nor stopped.
+        """
+        environ, clock = os.environ if environ is None else environ, clock or SystemClock()
+        if spark is not None and warehouse is not None:
+            raise BadRequestError(f"Cannot open {warehouse} in the caller's session: it has catalogs of its own")
+        if spark is not None:
+            from neve.context.caller import CallerConnection
+
+            return CallerConnection(loaded, spark, environ=environ, clock=clock)
+        catalogs, default = dict(loaded.settings.catalogs), loaded.settings.catalog_name
+        if warehouse is not None:
+            from neve.catalogs.embedded import open_warehouse
+
+            default, catalogs[default] = open_warehouse(warehouse, create=create_warehouse)
+        return Connection(loaded, catalogs, default, environ=environ, clock=clock)
 
     def name(self, table: str) -> TableName:
         """The table's full name."""
@@ -133,8 +169,8 @@ class Place:
         conf, needs = self.spark_catalogs()
         options = self.spark_options()
         if self.settings.spark.class_archive == "auto":
-            self._resources.push(_archive_afterwards(options, needs))
-        return self._resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
+            self.resources.push(_archive_afterwards(options, needs))
+        return self.resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
 
     def spark_catalogs(self) -> tuple[dict[str, str], set[str]]:
         """Spark's side of the described catalogs: its configuration, and the jars that they need."""
@@ -188,7 +224,7 @@ class Place:
             from neve.state import StateStore
 
             if (store := StateStore.open_existing(self.state_url)) is not None:
-                self._records = self._resources.enter_context(store)
+                self._records = self.resources.enter_context(store)
         return self._records
 
     _records: StateStore | None = None
@@ -207,16 +243,9 @@ def _archive_afterwards(options: SparkOptions, needs: Collection[str]) -> Callab
     """Makes a class archive for later runs once Spark has stopped, unless something went wrong."""
 
     def leave(kind: type[BaseException] | None, *_: object) -> None:
-        from neve.compose.class_archives import make_in_background
+        from neve.context.class_archives import make_in_background
 
         if kind is None:
             make_in_background(options, needs)
 
     return leave
-
-
-def withdraw_compactions(store: StateStore, state: TableState) -> None:
-    """Removes compactions from the state store that another tool rolled back, or whose branch was dropped."""
-    from neve.rewrite.compactions import BranchHistory
-
-    store.withdraw_compactions(BranchHistory(state).withdrawn(store.compaction_commits(state.uuid)))

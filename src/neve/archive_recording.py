@@ -1,6 +1,6 @@
 """Records a class-data archive: a process of its own, since its JVM writes the archive when it ends.
 
-Started by `class_archives` as `python -m neve.compose.archive_recording`. It prints nothing but its reason to fail, and ends
+Started by `class_archives` as `python -m neve.archive_recording`. It prints nothing but its reason to fail, and ends
 itself after some minutes; in the background it runs at the lowest priority.
 """
 
@@ -13,15 +13,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from neve.context.class_archives import Recording, wanted_for
 from neve.errors import EnvironmentFaultError, NeveError
-
-if TYPE_CHECKING:
-    from neve.spark.runtime.class_archive import Wanted
-    from neve.spark.runtime.session import SparkOptions
 
 LIMIT_SECONDS = 900
 """A recording takes half a minute on an idle machine; at the lowest priority on a busy one it may take many."""
@@ -33,47 +28,6 @@ _STATEMENTS = (
     *[f"INSERT INTO {_TABLE} SELECT id, CAST(id AS string), DATE '2025-01-17' FROM range(0, 9)"] * 3,  # noqa: S608
 )
 _QUERY = f"SELECT count(*), max(text) FROM {_TABLE} WHERE id > 1"  # noqa: S608
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What a recording process needs to know. Holds no secret: it stands on a command line."""
-
-    jars: tuple[str, ...]
-    java_home: str | None
-    extra_class_path: str
-    background: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Recording:
-        """Reads what `text` wrote."""
-        values = json.loads(text)
-        return cls(**{**values, "jars": tuple(values["jars"])})
-
-    @property
-    def text(self) -> str:
-        """As one argument."""
-        return json.dumps(asdict(self))
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """The user's own Spark properties that matter for the class path."""
-        return {"spark.driver.extraClassPath": self.extra_class_path} if self.extra_class_path else {}
-
-
-def wanted_for(options: SparkOptions, needs: Collection[str]) -> tuple[Wanted, Recording]:
-    """The archive for sessions with these options, and the recording that makes it."""
-    from neve.spark.runtime import class_path, distribution
-    from neve.spark.runtime.java import find_java
-    from neve.spark.runtime.session import spark_jars, wanted_archive
-
-    installed = distribution.installed()
-    java = find_java(spark_version=installed.spark_version, java_home=options.java_home)
-    paths = spark_jars(options, needs=needs, java=java, installed=installed)
-    held = paths if class_path.holds_jars(options.master, options.conf, installed.home) else ()
-    extra = options.conf.get("spark.driver.extraClassPath", "")
-    recording = Recording(tuple(map(str, paths)), options.java_home, extra, background=False)
-    return wanted_archive(options, java, installed, held), recording
 
 
 def main(text: str) -> int:
@@ -126,7 +80,7 @@ def _make(recording: Recording) -> None:
 
 def run_job(recording: Recording, java_options: Collection[str]) -> None:
     """What a run does, on a table of its own in a temporary directory, so that its classes are loaded."""
-    from neve.compose.operations import Neve
+    from neve.api import Neve
     from neve.rewrite.group import Kernel
     from neve.rewrite.planner import Request
     from neve.settings import load_settings

@@ -1,4 +1,4 @@
-"""What the search for orphans and the file index need of the outside world. Adapters implement it; `compose` picks which."""
+"""What the search for orphans and the file index need of the outside world. Adapters implement it; operations pick which."""
 
 from __future__ import annotations
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from neve.errors import CommitIncidentError
+from neve.context.table import TableContext
+from neve.errors import BadRequestError, CommitIncidentError
+from neve.maintenance.expiry import ExpiryRecord
+from neve.operations.expire_snapshots import expire_and_record, reasons_to_expire, terms_of
+from neve.operations.requests import ExpireRequest
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
+from neve.table.state import MAIN
 from neve.table.units import counted
-
-if TYPE_CHECKING:
-    from neve.maintenance.expiry import ExpiryRecord
-    from neve.state import StateStore
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +23,42 @@ Held = Callable[[], None]
 
 @dataclass(frozen=True)
 class ExpireAfter:
-    """Made by `Expiring.after_compaction` for one table."""
+    """The expiry of one table after its compaction."""
 
-    expire: Callable[[StateStore, str, Held | None], ExpiryRecord | None]
+    expire: Callable[[str, Held | None], ExpiryRecord | None]
     """Expires snapshots after the run with this id; takes the lease itself unless it is held. None if nothing was due."""
 
-    def under_lease(self, record: RunRecord, assert_held: Held, store: StateStore) -> RunRecord:
+    @classmethod
+    def of(cls, context: TableContext, retention_hours: float | None) -> ExpireAfter:
+        """By the table's own retention unless hours are given."""
+        if retention_hours is not None and retention_hours <= 0:
+            raise BadRequestError(f"Cannot keep snapshots for {retention_hours:g} hours: that is not in the past")
+        request = ExpireRequest(older_than=f"{retention_hours} h" if retention_hours is not None else None)
+
+        def expire(after_run: str, assert_held: Held | None) -> ExpiryRecord | None:
+            with context.fresh(MAIN) as now:
+                terms = replace(terms_of(now, request, flag="--snapshot-retention-hours"), after_run=after_run)
+                if assert_held is None and not reasons_to_expire(now, terms):
+                    return None  # found without Spark
+                return expire_and_record(now, terms, assert_held)
+
+        return cls(expire)
+
+    def under_lease(self, record: RunRecord, assert_held: Held) -> RunRecord:
         """Expires snapshots after a run that holds the lease. The run has committed, so a failure of this is in its record."""
         if (why := _unfit(record)) is not None:
             return _with(record, SnapshotExpiry(outcome=RunOutcome.FAILED, reason=why))
         try:
-            return _with(record, _outcome(self.expire(store, record.run_id, assert_held)))
+            return _with(record, _outcome(self.expire(record.run_id, assert_held)))
         except CommitIncidentError as error:
             return record.model_copy(update={"incident": f"{error}. {error.hint}"})
         except Exception as error:
             log.warning("snapshots were not expired after run %s", record.run_id, exc_info=error)
             return _with(record, SnapshotExpiry(outcome=RunOutcome.FAILED, reason=str(error)))
 
-    def alone(self, record: RunRecord, store: StateStore) -> RunRecord:
+    def alone(self, record: RunRecord) -> RunRecord:
         """Expires snapshots where there was nothing to compact."""
-        return _with(record, _outcome(self.expire(store, record.run_id, None)))
+        return _with(record, _outcome(self.expire(record.run_id, None)))
 
 
 def _unfit(record: RunRecord) -> str | None:

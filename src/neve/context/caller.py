@@ -1,18 +1,17 @@
-"""A place in the caller's own Spark session: its catalogs and its storage in place of those that settings describe."""
+"""A connection through the caller's own Spark session: its catalogs and storage instead of those that settings describe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from neve.compose.place import Place
+from neve.context.connection import Connection
 from neve.errors import NeveError
+from neve.index_ports import References
 from neve.maintenance.file_index import fingerprint
-from neve.operations.index_ports import References
-from neve.ports import TableReader
-from neve.settings import Settings
+from neve.ports import Clock, TableReader
+from neve.settings import Loaded
 from neve.spark.caller.catalogs import open_caller
 from neve.table.state import Manifest, TableName
 
@@ -44,12 +43,12 @@ class OtherFormat:
         raise NotImplementedError(path, length)
 
 
-class CallerPlace(Place):
-    """The session is used as it is, and left so; settings tell the policy, the state store and the cache."""
+class CallerConnection(Connection):
+    """The session is used as it is, and left so; policy, state store and cache come from settings."""
 
-    def __init__(self, settings: Settings, spark: Any, *, environ: Mapping[str, str], resources: ExitStack) -> None:
-        super().__init__(settings, {}, None, environ=environ, resources=resources)
-        self._caller = resources.enter_context(open_caller(spark, self._plain_reader))
+    def __init__(self, loaded: Loaded, spark: Any, *, environ: Mapping[str, str], clock: Clock) -> None:
+        super().__init__(loaded, {}, None, environ=environ, clock=clock)
+        self._caller = self.resources.enter_context(open_caller(spark, self._plain_reader))
 
     def name(self, table: str) -> TableName:
         """As Spark would read it in this session."""
