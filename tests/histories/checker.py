@@ -133,7 +133,8 @@ class Checker:
         if summary is None or summary.operation is not Operation.DELETE or "spark.app.id" not in summary.additional_properties:
             return None
         shown = {row.id: row.v for row in rows}
-        deletes = (change for change in self.changes.values() if (change.writer, change.kind) == ("spark", "delete"))
+        begun = list(self.changes.values())  # at once, since writers go on adding to it
+        deletes = (change for change in begun if (change.writer, change.kind) == ("spark", "delete"))
         return next((one for one in deletes if one.applied(parent) == shown and len(shown) < len(parent)), None)
 
     def _change(self, snapshot: Snapshot) -> Change | None:
