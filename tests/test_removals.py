@@ -2,8 +2,8 @@
 
 The package is read (`tests/removals.py`): every name that could remove a file or change a table destructively must stand in one
 of these lists, with the reason why it may. Whoever adds a removal elsewhere fails this test; the answer is
-`commit.unused_files.set_aside` for files that were never committed, `Quarantine.record_doomed` for others, and never a new line
-here for files of a table.
+`commit.unused_files.set_aside` for files that were never committed, `Quarantine.record_candidates` for others, and never a new
+line here for files of a table.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from neve.errors import NeveError
 from neve.maintenance.file_index import TableIndex
 from neve.maintenance.orphans import Judged, OrphanRules
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.table.state import Manifest
 
 _Key = TypeVar("_Key")
@@ -124,6 +124,6 @@ class OrphanSearch(Protocol):
         """What the files are if these are needed too: by other tables, or by this one under another path."""
         ...
 
-    def orphans(self) -> Iterator[Doomed]:
+    def orphans(self) -> Iterator[Candidate]:
         """Metadata files of dropped tables, then the other orphans, each ordered by path, a batch at a time."""
         ...

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from neve.commit.lease_terms import Lease, Taken
 from neve.health.queries import Planned
 from neve.maintenance.manifests import ManifestPlan, WrittenManifests
-from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined
 from neve.maintenance.removal import Unreachable
 from neve.maintenance.tags import Tag
 from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
@@ -382,7 +382,7 @@ class Leases(Protocol):
 class Quarantine(Protocol):
     """Where files are written down that nothing seems to need (the state store's list of them)."""
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:
         """Writes files down as RECORDED, in batches; how many were new. One that is there already keeps its first moment,
         unless it was RESTORED, PURGED or NEEDED before: then it begins anew."""
         ...
@@ -398,7 +398,7 @@ class Quarantine(Protocol):
         """Files of a table, oldest first, a batch at a time: a million of them need not be in memory."""
         ...
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+    def settle_candidates(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
         """Records what became of files."""
         ...
 
@@ -459,11 +459,11 @@ class PastRows(Protocol):
 class Reachability(Protocol):
     """The files of all kinds that a table's metadata needs, over all of its refs and snapshots."""
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
         """Files that an older metadata file needs and the current one does not, streamed."""
         ...
 
-    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Candidate]:
         """Files that the current metadata would not need any more if these snapshots went, streamed; for dry runs."""
         ...
 

@@ -98,19 +98,18 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _function(operation: str) -> Callable[..., Any]:
     """A function of the package for a registered operation: its options and the words of `table`."""
-    request = OPERATIONS[name].request
+    request = OPERATIONS[operation].request
     options = {one.name for one in fields(request)}
 
-    def function(table_name: str, *given: Any, **words: Any) -> Any:
-        given_options = {key: words.pop(key) for key in tuple(words) if key in options}
-        branch = given_options.pop("branch", None)
-        chosen = said(table(table_name, **words), {"branch": branch}, (), force=False)
-        return getattr(chosen, name)(*given, **given_options)
+    def function(name: str, *given: Any, **words: Any) -> Any:
+        asked = {key: words.pop(key) for key in tuple(words) if key in options}
+        chosen = with_options(table(name, **words), {"branch": asked.pop("branch", None)}, (), force=False)
+        return getattr(chosen, operation)(*given, **asked)
 
-    function.__name__, function.__doc__ = name, f"{request.__doc__}\n\n    `words` are those of `table`.\n    "
-    first, words = Parameter("name", Parameter.POSITIONAL_ONLY), Parameter("words", Parameter.VAR_KEYWORD)
+    function.__name__, function.__doc__ = operation, f"{request.__doc__}\n\n    `words` are those of `table`.\n    "
+    first, words = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD), Parameter("words", Parameter.VAR_KEYWORD)
     function.__signature__ = Signature([first, *parameters(request), words])  # type: ignore[attr-defined]
     return function
 
@@ -263,7 +262,7 @@ def inspect(
     name: str, *, depth: Depth | str = Depth.FILES, sample: int = 0, branch: str | None = None, **words: Any
 ) -> Inspection:
     """What hurts in a table, at the head of a branch; `words` are those of `table`."""
-    return said(table(name, **words), {"branch": branch}, (), force=False).inspect(depth=depth, sample=sample)
+    return with_options(table(name, **words), {"branch": branch}, (), force=False).inspect(depth=depth, sample=sample)
 
 
 def plan(
@@ -279,7 +278,7 @@ def plan(
 ) -> PlacedPlan:
     """What `compact` would do; `words` are those of `table`. Its `work_orders` can be carried out one by one."""
     asked = {"tier": tier, "kernel": kernel, "where": where, "branch": branch}
-    return said(table(name, **words), asked, partitions, force=force).plan()
+    return with_options(table(name, **words), asked, partitions, force=force).plan()
 
 
 def compact(
@@ -310,7 +309,7 @@ def compact(
         "verify": verify,
         "probe_query": probe_query,
     }
-    return said(table(name, **words), asked, partitions, force=force).compact(
+    return with_options(table(name, **words), asked, partitions, force=force).compact(
         expire_snapshots=expire_snapshots, snapshot_retention_hours=snapshot_retention_hours
     )
 
@@ -330,7 +329,7 @@ def cluster(
 ) -> RunRecord:
     """Clusters a table by these columns, or by those that it was clustered by before; `words` are those of `table`."""
     asked = {"where": where, "branch": branch, "verify": verify, "probe_query": probe_query}
-    return said(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
+    return with_options(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
 
 
 def execute(order: WorkOrder, **words: Any) -> WorkResult:
@@ -438,7 +437,7 @@ def ttl(
 
     The first enforcement of a limit has to be previewed: call it without `enforce` and look at `counts`.
     """
-    asked = said(table(name, **words), {"ttl": keep, "ttl_column": column, "branch": branch}, (), force=False)
+    asked = with_options(table(name, **words), {"ttl": keep, "ttl_column": column, "branch": branch}, (), force=False)
     return asked._ttl(enforce=enforce, dry_run=dry_run)
 
 
@@ -454,7 +453,7 @@ stats: Callable[..., StatisticsRecord] = _function("stats")
 tags: Callable[..., TagsRecord] = _function("tags")
 
 
-def said(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
+def with_options(chosen: Table, asked: Mapping[str, Any], partitions: Sequence[str], *, force: bool) -> Table:
     """The sentence with every word that was given."""
     chosen = chosen.partition(*partitions) if partitions else chosen
     for word, value in asked.items():

@@ -18,7 +18,7 @@ from neve.operations.quarantine import EXPIRED_STAYS
 from neve.operations.quarantine_moves import Moving
 from neve.operations.remove_orphans import _Search
 from neve.rewrite.journal import JournaledRun
-from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.orphans import SparkOrphanSearch
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.state import StateStore
@@ -74,7 +74,7 @@ def test_files_are_shared_by_refs(forked: Expiring) -> None:
         without(retain, "*past.heads(live), ", ""),
         without(_Past.by_limits, "max(ref.min_snapshots_to_keep or self.rules.min_count, 1)", "self.rules.min_count"),
     ],
-    without=[without(SparkPast.expire, "if lost:", "if False:")],
+    without=[without(SparkSnapshotRemoval.expire, "if lost:", "if False:")],
     sees="other rows",
 )
 def test_everything_is_past_its_age_and_none_is_to_be_kept(forked: Expiring) -> None:
@@ -90,7 +90,7 @@ def test_everything_is_past_its_age_and_none_is_to_be_kept(forked: Expiring) -> 
     guard="the change lands only on the metadata that it was decided on",
     without=[
         without(
-            SparkPast.expire,
+            SparkSnapshotRemoval.expire,
             "changed = without(self._bridge, self._base,",
             "self._base = self._bridge.table.operations().refresh(); changed = without(self._bridge, self._base,",
         )

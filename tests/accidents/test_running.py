@@ -15,7 +15,7 @@ from neve.commit.lease import Held
 from neve.commit.marker import PROPERTY, Marker
 from neve.commit.protocol import Retry, certainly_failed
 from neve.errors import CommitUnknownError, LeaseHeldError, RunTakenOverError, TableGoneError
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.operations import resume
 from neve.operations import rewrite_run as run
 from neve.operations.expire_snapshots import _Expiry
@@ -127,12 +127,12 @@ def unowned(table: FakeTable) -> set[str]:
 def test_a_run_that_is_alive_elsewhere_is_not_resumed_and_its_files_stay() -> None:
     hosts = TwoHosts()
 
-    def removed(table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG001
+    def removed(table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:  # noqa: ARG001
         """The quarantine without its second check: what is recorded is gone."""
         return sum(hosts.table.contents.pop(file.path, None) is not None for file in files)
 
     for engine in hosts.engines:
-        engine.quarantine.record_doomed = removed  # type: ignore[method-assign]
+        engine.quarantine.record_candidates = removed  # type: ignore[method-assign]
     hosts.engines[1].failing = {0, 1}  # so that the first one's commit would still fit
 
     def resumed_elsewhere() -> None:
@@ -273,10 +273,10 @@ class Many(Past):
 
     most = 0
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:  # noqa: ARG002
-        given: list[ReferenceType[Doomed]] = []
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:  # noqa: ARG002
+        given: list[ReferenceType[Candidate]] = []
         for i in range(FILES):
-            doomed = Doomed(path=f"file-{i}", reason="lost")
+            doomed = Candidate(path=f"file-{i}", reason="lost")
             given.append(ref(doomed))
             yield doomed
             if i % 100 == 0:

@@ -12,7 +12,7 @@ import pytest
 from neve.commit.lease import Held
 from neve.errors import CommitConflictError
 from neve.maintenance.delete_files import Upkeep
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.retention import Rules, SnapshotHistory
 from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
 from neve.operations.delete_files import maintain_deletes
@@ -397,8 +397,8 @@ class SnapshotsAndFiles:
         self.version += 1
         return True
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
-        return (Doomed(path=path, reason="lost") for path in sorted(self.versions[metadata_location] - self.files()))
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
+        return (Candidate(path=path, reason="lost") for path in sorted(self.versions[metadata_location] - self.files()))
 
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
         return (path for path in paths if path in self.files())

@@ -47,6 +47,14 @@ def test_an_operation_is_implemented_and_offered_with_its_options(name: str) -> 
         assert options <= set(signature(surface).parameters)
 
 
+def test_an_option_without_a_default_must_be_given() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'operation'"):
+        neve.deletes("db.events")
+    assert str(signature(neve.deletes)).startswith(
+        "(name, operation: 'str', *, branch: 'str' = 'main', dry_run: 'bool' = False, "
+    )
+
+
 def test_kinds_in_the_state_store_are_those_that_records_name() -> None:
     kinds = {operation.run_kind for operation in OPERATIONS.values()}
     assert kinds - {"quarantine", "deletes"} <= {operation.value for operation in Operation}

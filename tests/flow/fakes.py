@@ -16,7 +16,7 @@ import numpy as np
 
 from neve.commit.late_deletes import WrittenGroup
 from neve.errors import CatalogUnreachableError, CommitConflictError, CommitUnknownError, StateError, TableGoneError
-from neve.maintenance.quarantine import Doomed, FateChange, Quarantined
+from neve.maintenance.quarantine import Candidate, FateChange, Quarantined
 from neve.policy.model import Policy
 from neve.rewrite.equality_rows import ResolveDelete, ResolvedFile, ResolveInput
 from neve.rewrite.group import Tier
@@ -654,7 +654,7 @@ class FakeQuarantine:
     def paths(self) -> list[str]:
         return list(self.recorded)
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:  # noqa: ARG002
         if self.is_down:
             raise StateError("Cannot write to the state store: it does not answer")
         new = {file.path: (table_uuid, run_id, file.reason) for file in files}
@@ -664,7 +664,7 @@ class FakeQuarantine:
     def quarantined(self, table_uuid: str, **_: Any) -> Iterator[Quarantined]:
         raise NotImplementedError
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+    def settle_candidates(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
         raise NotImplementedError
 
 

@@ -293,7 +293,7 @@ def test_files_go_once_the_journal_takes_the_end_of_their_group(monkeypatch: pyt
 def test_a_quarantine_that_raises_stops_nothing(fault: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(fault, monkeypatch)
     proving(scene)
-    scene.raising(scene.engine.quarantine, "record_doomed", lambda *_: True)
+    scene.raising(scene.engine.quarantine, "record_candidates", lambda *_: True)
     record = scene.run()
     assert [group.state for group in record.groups] == [GroupState.COMMITTED, GroupState.FAILED, GroupState.COMMITTED]
 
@@ -423,7 +423,7 @@ def test_a_run_that_cannot_be_taken_up_again_ends_in_doubt_and_keeps_its_files(
     assert scene.table.properties == {}
 
 
-@pytest.mark.parametrize("name", ["leftovers", "record_doomed"])
+@pytest.mark.parametrize("name", ["leftovers", "record_candidates"])
 def test_a_resume_that_cannot_set_leftovers_aside_goes_on(
     name: str, fault: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from neve.errors import CommitConflictError, CommitUnknownError
 from neve.maintenance.manifests import Entries, ManifestPlan, WrittenManifests
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.statistics import THETA
 from neve.maintenance.tags import Tag
 from neve.policy.model import Policy
@@ -69,7 +69,7 @@ class FakeTable:
     retries: bool = False
     """Whether the client moves a commit to a newer head by itself, as Iceberg does."""
     on_disk: set[str] = field(default_factory=set)
-    doomed: list[Doomed] = field(default_factory=list)
+    doomed: list[Candidate] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     sent: int = 0
     wrong_entries: bool = False
@@ -259,7 +259,7 @@ class FakeTable:
 
     # Quarantine.
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:  # noqa: ARG002
         new = list(files)
         self.doomed += new
         return len(new)

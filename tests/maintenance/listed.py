@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from neve.maintenance.quarantine import Doomed, Fate, Quarantined
+from neve.maintenance.quarantine import Candidate, Fate, Quarantined
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Listed:
 
     files: dict[str, Quarantined] = field(default_factory=dict)
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:  # noqa: ARG002
         new = {file.path: file for file in files if file.path not in self.files}
         moments = {"recorded_ms": now_ms, "changed_ms": now_ms}
         for path, file in new.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantineRecord
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined, QuarantineRecord
 from neve.maintenance.removal import Unreachable, require, require_trash
 from neve.operations.quarantine import purge, restore, settle
 from neve.operations.quarantine_moves import QuarantineRequest, QuarantineTools
@@ -113,15 +113,15 @@ class FusedStore:
     def __init__(self, store: StateStore, fuse: Fuse) -> None:
         self._store, self._fuse = store, fuse
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
-        return self._store.record_doomed(table_uuid, run_id, files, now_ms)
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:
+        return self._store.record_candidates(table_uuid, run_id, files, now_ms)
 
     def quarantined(self, table_uuid: str, **words: Any) -> Iterator[Quarantined]:
         return self._store.quarantined(table_uuid, **words)
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+    def settle_candidates(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
         self._fuse.burn()
-        self._store.settle_doomed(table_uuid, changes, now_ms)
+        self._store.settle_candidates(table_uuid, changes, now_ms)
         self._fuse.burn()
 
 
@@ -133,7 +133,7 @@ class FakeReach:
         self.asked = 0
         self.answer: Callable[[set[str]], set[str]] = lambda needed: needed
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
         raise NotImplementedError
 
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
@@ -194,8 +194,8 @@ class World:
         return paths
 
     def record(self, *paths: str, run_id: str = "run1", size_bytes: int | None = 10) -> int:
-        files = [Doomed(path=path, reason="no snapshot needs it", size_bytes=size_bytes) for path in paths]
-        return self.store.record_doomed(self.uuid, run_id, files, self.clock.ms)
+        files = [Candidate(path=path, reason="no snapshot needs it", size_bytes=size_bytes) for path in paths]
+        return self.store.record_candidates(self.uuid, run_id, files, self.clock.ms)
 
     def settle(self, *, at_once: bool = False, delete: bool = False, **words: Any) -> QuarantineRecord:
         return settle(self.request(**words), self.tools, grace_seconds=86_400, at_once=at_once, delete=delete)

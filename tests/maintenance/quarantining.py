@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined
 
 
 class ListedQuarantine:
@@ -13,7 +13,7 @@ class ListedQuarantine:
     def __init__(self) -> None:
         self.rows: dict[str, Quarantined] = {}
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:  # noqa: ARG002
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:  # noqa: ARG002
         new = 0
         for file in list(files):  # all of them or none, as the store has it
             if file.path not in self.rows:
@@ -36,7 +36,7 @@ class ListedQuarantine:
             if wanted and (changed_before_ms is None or row.changed_ms < changed_before_ms):
                 yield row
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:  # noqa: ARG002
+    def settle_candidates(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:  # noqa: ARG002
         for path, fate, trash, size in changes:
             row = self.rows[path]
             update = {"fate": fate, "trash_path": trash, "changed_ms": now_ms, "size_bytes": size or row.size_bytes}

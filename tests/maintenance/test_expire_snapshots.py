@@ -20,7 +20,7 @@ from neve.errors import (
 )
 from neve.maintenance.expiry import ExpiryRecord
 from neve.maintenance.last_write import LAST_WRITES
-from neve.maintenance.quarantine import Doomed, Fate
+from neve.maintenance.quarantine import Candidate, Fate
 from neve.maintenance.retention import Keep, Rules, SnapshotHistory
 from neve.operations.expire_snapshots import ExpiryTerms, expire
 from neve.rewrite.record import RunOutcome
@@ -52,9 +52,9 @@ def snapshot(number: int) -> Snapshot:
     )
 
 
-def lost(path: str) -> Doomed:
+def lost(path: str) -> Candidate:
     """A file of 100 bytes, or one whose size nobody knows."""
-    return Doomed(path=path, reason="lost", size_bytes=100 if path.startswith("own") else None)
+    return Candidate(path=path, reason="lost", size_bytes=100 if path.startswith("own") else None)
 
 
 @dataclass
@@ -108,12 +108,12 @@ class Table:
             raise UNKNOWN
         return True
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
         if metadata_location not in self.versions:
             raise CatalogUnreachableError(f"Cannot read {metadata_location}: it is gone")
         return map(lost, sorted(self.versions[metadata_location] - self.files()))
 
-    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Candidate]:
         left = Table(snapshots={number: found for number, found in self.snapshots.items() if number not in snapshots})
         return map(lost, sorted(self.files() - left.files()))
 
@@ -264,7 +264,7 @@ def test_a_run_that_was_killed_before_it_wrote_files_down_is_gone_on_with(bench:
     class Killed(BaseException):
         pass
 
-    def kill(_: str) -> Iterator[Doomed]:
+    def kill(_: str) -> Iterator[Candidate]:
         raise Killed
 
     before, bench.table.lost_since = bench.table.lost_since, kill  # type: ignore[method-assign]
@@ -288,9 +288,9 @@ def test_versions_that_cannot_be_read_any_more_are_told(bench: Bench) -> None:
 def test_a_version_whose_manifests_went_meanwhile_does_not_stop_every_later_expiry(bench: Bench) -> None:
     """As when the files of a killed expiry were found as orphans and purged before the next one looked for them."""
 
-    def lost_since(location: str) -> Iterator[Doomed]:
+    def lost_since(location: str) -> Iterator[Candidate]:
         if location == "v0":
-            yield Doomed(path="read before the fault", reason="lost")
+            yield Candidate(path="read before the fault", reason="lost")
             raise StorageError("Cannot find what nothing needs any more: snap-6.avro is not there")
         yield from known(location)
 

@@ -340,7 +340,7 @@ def test_a_purge_keeps_to_its_rate(world: World, rate: float, batches: list[int]
 def test_a_purge_deletes_nothing_outside_of_the_trash_whatever_the_list_says(world: World) -> None:
     (a, b) = world.put("a", "b")
     world.record(a)
-    world.store.settle_doomed(world.uuid, [FateChange(a, Fate.TRASHED, b)], world.clock.ms)
+    world.store.settle_candidates(world.uuid, [FateChange(a, Fate.TRASHED, b)], world.clock.ms)
     world.clock.ms += 8 * DAY
     record = world.purge()
     assert numbers(record) == (RunOutcome.FAILED, 0, 0, 0, 1)
@@ -595,7 +595,7 @@ def test_a_table_that_cannot_be_read_is_restored_all_the_same(world: World) -> N
     world.record(a, b)
     world.settle(at_once=True)
     world.files.contents[a] = world.files.contents[f"{TRASH}/a"]
-    world.store.settle_doomed(world.uuid, [FateChange(a, Fate.RECORDED, f"{TRASH}/a")], world.clock.ms)
+    world.store.settle_candidates(world.uuid, [FateChange(a, Fate.RECORDED, f"{TRASH}/a")], world.clock.ms)
 
     def unreadable(_: set[str]) -> set[str]:
         raise StorageError("Cannot find what the table needs: a manifest is missing")

@@ -23,7 +23,7 @@ from tests.maintenance import test_quarantine_killed as ours
 url, directory, operation, call, number = sys.argv[1:]
 with StateStore.open(url) as store:
     world = ours.make_world(store, Path(directory))
-    owner = StateStore if call == "settle_doomed" else ours.StoredFiles
+    owner = StateStore if call == "settle_candidates" else ours.StoredFiles
     real, left = getattr(owner, call), [int(number)]
 
     def dying(*args, **words):
@@ -61,12 +61,12 @@ def purge(world: World) -> None:
 @pytest.mark.parametrize(
     ("operation", "call", "number"),
     [
-        ("settle", "settle_doomed", 1),
+        ("settle", "settle_candidates", 1),
         ("settle", "move", 1),
-        ("settle", "settle_doomed", 3),
+        ("settle", "settle_candidates", 3),
         ("restore", "put_back", 1),
-        ("restore", "settle_doomed", 2),
-        ("purge", "settle_doomed", 1),
+        ("restore", "settle_candidates", 2),
+        ("purge", "settle_candidates", 1),
     ],
 )
 def test_what_a_killed_process_left_is_finished_by_the_next(tmp_path: Path, operation: str, call: str, number: int) -> None:

@@ -13,7 +13,7 @@ from neve.commit.marker import PROPERTY, Marker
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError, MissingFileError
 from neve.maintenance.file_index import Trust
 from neve.maintenance.orphans import Judged, Neighbour, OrphanRecord, OrphanRules, Verdict
-from neve.maintenance.quarantine import Doomed, Fate
+from neve.maintenance.quarantine import Candidate, Fate
 from neve.operations import remove_orphans as module
 from neve.operations.remove_orphans import OrphanTerms, find_orphans
 from neve.rewrite.record import RunOutcome
@@ -24,7 +24,7 @@ from tests.maintenance.listed import Listed
 NOW = 10**13
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 TERMS = OrphanTerms("/wh/t", 3 * 86400, 100)
-FILES = tuple(Doomed(path=f"/wh/t/data/{i}", reason="orphan", size_bytes=1) for i in range(5))
+FILES = tuple(Candidate(path=f"/wh/t/data/{i}", reason="orphan", size_bytes=1) for i in range(5))
 
 
 class KilledError(Exception):
@@ -36,7 +36,7 @@ class Stage:
     """The world of one search: it writes down what is asked of it, in order, and dies where it is told to."""
 
     judged: Judged = field(default_factory=lambda: Judged(files={Verdict.ORPHAN: 5, Verdict.IN_USE: 9}, listed=14))
-    files: Sequence[Doomed] = FILES
+    files: Sequence[Candidate] = FILES
     metadata: Mapping[str, str] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
     needed: Sequence[tuple[str, str]] = ()
@@ -71,7 +71,7 @@ class Stage:
 
     def drop(self, metadata_files: Iterable[str]) -> Judged:
         self.step("drop")
-        dropped = tuple(Doomed(path=path, reason="metadata of a dropped table", size_bytes=1) for path in metadata_files)
+        dropped = tuple(Candidate(path=path, reason="metadata of a dropped table", size_bytes=1) for path in metadata_files)
         self.files = (*dropped, *self.files)
         return self.judged.model_copy(update={"files": {**self.judged.files, Verdict.DROPPED: len(dropped)}})
 
@@ -81,20 +81,20 @@ class Stage:
         self.files = [file for file in self.files if file.path not in shared]
         return self.judged.model_copy(update={"files": {Verdict.ORPHAN: len(self.files), Verdict.SHARED: len(shared)}})
 
-    def orphans(self) -> Iterator[Doomed]:
+    def orphans(self) -> Iterator[Candidate]:
         yield from self.files
 
     def now_ms(self) -> int:
         return NOW
 
-    def record_doomed(self, *args: Any) -> int:
+    def record_candidates(self, *args: Any) -> int:
         self.step("record")
-        return self.quarantine.record_doomed(*args)
+        return self.quarantine.record_candidates(*args)
 
     def quarantined(self, *args: Any, **words: Any) -> Iterator[Any]:
         return self.quarantine.quarantined(*args, **words)
 
-    def settle_doomed(self, *_: Any) -> None:
+    def settle_candidates(self, *_: Any) -> None:
         raise AssertionError("a search settles nothing")
 
     def run(self, **changes: Any) -> OrphanRecord:

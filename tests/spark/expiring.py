@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField
 from neve.maintenance.expiry import ExpiryRecord
 from neve.maintenance.retention import Rules, SnapshotHistory
 from neve.operations.expire_snapshots import ExpiryTerms, expire
-from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.spark.table.bridge import TableBridge
 from tests.contexts import FakeContext
@@ -49,7 +49,7 @@ class Later:
         return int(time.time() * 1000 + self.days * DAY)
 
 
-class StrikingPast(SparkPast):
+class StrikingPast(SparkSnapshotRemoval):
     """Before whose first commit something happens, after everything was decided; or whose first answer is lost."""
 
     strike: Callable[[], object] | None = None

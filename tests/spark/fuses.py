@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.manifests import SparkManifests
 from neve.spark.maintenance.orphans import SparkOrphanSearch
 from neve.spark.maintenance.reachable import SparkReachability
@@ -23,12 +23,12 @@ from neve.storage import moves as storage_moves
 
 PORTS: dict[Any, tuple[str, ...]] = {
     StateStore: (
-        *("record_doomed", "settle_doomed", "quarantined", "take_lease", "release_lease"),
+        *("record_candidates", "settle_candidates", "quarantined", "take_lease", "release_lease"),
         *("start_run", "finish_run", "begin", "written", "settled", "keep_run", "unfinished", "take_over", "redone", "pause"),
     ),
     storage_moves.StoredFiles: ("sizes", "move", "put_back", "delete"),
     storage_moves: ("_rename", "_unlink"),
-    SparkPast: ("history", "expire"),
+    SparkSnapshotRemoval: ("history", "expire"),
     SparkReachability: ("lost_since", "needed"),
     SparkOrphanSearch: ("list_files", "judge", "orphans"),
     SparkManifests: ("write", "commit"),

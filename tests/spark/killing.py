@@ -137,7 +137,7 @@ def _stop_at(point: str, operation: str, stands: threading.Event) -> None:
 
 
 def _adapters() -> dict[str, Any]:
-    from neve.spark.maintenance.expiry import SparkPast
+    from neve.spark.maintenance.expiry import SparkSnapshotRemoval
     from neve.spark.maintenance.manifests import SparkManifests
     from neve.spark.maintenance.statistics import SparkStatistics
     from neve.spark.maintenance.tags import SparkTags
@@ -146,7 +146,16 @@ def _adapters() -> dict[str, Any]:
     from neve.state import StateStore
     from neve.storage.moves import StoredFiles
 
-    adapters = (TableBridge, SparkPast, SparkManifests, SparkStatistics, SparkTags, SparkPastRows, StateStore, StoredFiles)
+    adapters = (
+        TableBridge,
+        SparkSnapshotRemoval,
+        SparkManifests,
+        SparkStatistics,
+        SparkTags,
+        SparkPastRows,
+        StateStore,
+        StoredFiles,
+    )
     return {adapter.__name__: adapter for adapter in adapters}
 
 

@@ -16,10 +16,10 @@ import pytest
 
 from neve.errors import BadRequestError, CommitUnknownError, VerificationError
 from neve.maintenance.expiry import ExpiryRecord
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.retention import Keep
 from neve.rewrite.record import RunOutcome
-from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.reachable import SparkReachability, known_files
 from neve.spark.table.bridge import TableBridge
 from tests.spark.expiring import DAY, WEEK, Expiring, Later
@@ -139,7 +139,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(forked: Expiring) -
 
 
 def test_metadata_that_would_lose_a_ref_is_not_sent(forked: Expiring) -> None:
-    past = SparkPast(TableBridge(forked.bench.spark, forked.bench.state().name))
+    past = SparkSnapshotRemoval(TableBridge(forked.bench.spark, forked.bench.state().name))
     history = past.history()
     with pytest.raises(VerificationError, match="Cannot expire snapshots: three would go with them"):
         past.expire(history, [forked.snapshot("three")], properties={})
@@ -282,7 +282,7 @@ def test_a_file_that_is_needed_again_is_struck_off_the_list(forked: Expiring) ->
     class Mistaken(SparkReachability):
         def lost_since(self, metadata_location: str):  # type: ignore[no-untyped-def]
             yield from super().lost_since(metadata_location)
-            yield Doomed(path=needed, reason="mistaken")
+            yield Candidate(path=needed, reason="mistaken")
 
     bridge = TableBridge(forked.bench.spark, forked.bench.state().name)
     record = forked.expire(tools={"files": Mistaken(forked.bench.spark, bridge)})

@@ -19,7 +19,7 @@ from neve.rewrite.journal import JournaledRun
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
-from neve.spark.maintenance.expiry import SparkPast
+from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.state import StateStore
 from tests.maintenance.quarantining import ListedQuarantine
@@ -36,7 +36,7 @@ NUMBERS = count(1)
 def quarantine(monkeypatch: pytest.MonkeyPatch) -> ListedQuarantine:
     """What the store is told of files, kept in memory."""
     listed = ListedQuarantine()
-    for name in ("record_doomed", "quarantined", "settle_doomed"):
+    for name in ("record_candidates", "quarantined", "settle_candidates"):
         method = getattr(listed, name)
         monkeypatch.setattr(StateStore, name, lambda _, *args, m=method, **words: m(*args, **words), raising=False)
     return listed
@@ -109,13 +109,13 @@ def test_a_compaction_expires_snapshots_under_its_own_lease_and_counts_them(
     neve: Neve, appended: Expiring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, holders = f"places.{appended.bench.name}", list[str]()
-    expire = SparkPast.expire
+    expire = SparkSnapshotRemoval.expire
 
-    def watched(past: SparkPast, *args: Any, **words: Any) -> bool:
+    def watched(past: SparkSnapshotRemoval, *args: Any, **words: Any) -> bool:
         holders.append(appended.bench.load().properties[PROPERTY])
         return expire(past, *args, **words)
 
-    monkeypatch.setattr(SparkPast, "expire", watched)
+    monkeypatch.setattr(SparkSnapshotRemoval, "expire", watched)
     before = appended.snapshots()
     record = neve.compact(name, request=ALL, expire_snapshots=True, snapshot_retention_hours=24)
     assert (record.outcome, record.files_compacted) == (RunOutcome.DONE, 3)
@@ -158,7 +158,7 @@ def test_an_expiry_that_fails_does_not_cost_the_record_of_the_compaction(
         raise CatalogUnreachableError("Cannot reach the catalog")
 
     name = f"places.{appended.bench.name}"
-    monkeypatch.setattr(SparkPast, "history", fail)
+    monkeypatch.setattr(SparkSnapshotRemoval, "history", fail)
     record = neve.compact(name, request=ALL, expire_snapshots=True)
     assert record.stats is not None
     assert record.expiry is not None

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 from neve.api import Neve
 from neve.commit.marker import Marker
-from neve.maintenance.quarantine import TRASH, Doomed, Fate
+from neve.maintenance.quarantine import TRASH, Candidate, Fate
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from tests.spark.expiring import Expiring
@@ -36,8 +36,8 @@ DAYS = 30
 OLD, YOUNG = 100, 0
 
 NOT_NOTED = {
-    "expire": "after SparkPast.expire",
-    "orphans": "after StateStore.record_doomed 2",
+    "expire": "after SparkSnapshotRemoval.expire",
+    "orphans": "after StateStore.record_candidates 2",
     "settle": "half StoredFiles.move",
     "purge": "half StoredFiles.delete",
     "restore": "half StoredFiles.put_back",
@@ -51,13 +51,13 @@ NOT_NOTED = {
 """Done, wholly or in part, and nobody has written that down."""
 NOT_DONE = {
     **{operation: point.replace("after", "before").replace("half", "before") for operation, point in NOT_NOTED.items()},
-    "orphans": "before StateStore.record_doomed",
+    "orphans": "before StateStore.record_candidates",
     "ttl": "before SparkPastRows.delete",
 }
 """All is prepared, files are written, and nothing has changed yet; of ttl, only whole files are gone."""
 NOT_RECORDED = {
     **dict.fromkeys(OPERATIONS, "before StateStore.start_run"),
-    "expire": "before StateStore.record_doomed",
+    "expire": "before StateStore.record_candidates",
     "orphans": "before StateStore.finish_run",
 }
 """All is done but the record; of an expiry the snapshots are gone, and the files that only they needed not written down."""
@@ -145,8 +145,8 @@ class Kept:
             case "settle" | "purge" | "restore":
                 self.plant()
                 self.needed = next(iter(sorted(self.bench.paths())))
-                doomed = [Doomed(path=path, reason="no snapshot needs it") for path in (*self.strays, self.needed)]
-                store.record_doomed(self.uuid, DOOMED, doomed, Ahead(0).now_ms())
+                doomed = [Candidate(path=path, reason="no snapshot needs it") for path in (*self.strays, self.needed)]
+                store.record_candidates(self.uuid, DOOMED, doomed, Ahead(0).now_ms())
                 if self.operation != "settle":
                     assert neve.settle(self.name, at_once=True).files == 3
             case "ttl":

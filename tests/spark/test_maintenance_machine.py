@@ -58,11 +58,11 @@ class Trouble:
 
 UNDER_LEASE = (
     "history",
-    "record_doomed",
+    "record_candidates",
     "list_files",
     "judge",
     "needed",
-    "settle_doomed",
+    "settle_candidates",
     "_rename",
     "publish",
     "change_tags",

@@ -56,7 +56,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def quarantine(monkeypatch: pytest.MonkeyPatch) -> Listed:
     listed = Listed()
-    for method in ("record_doomed", "quarantined"):
+    for method in ("record_candidates", "quarantined"):
         told = getattr(listed, method)
         monkeypatch.setattr(StateStore, method, lambda _, *args, told=told, **words: told(*args, **words), raising=False)
     return listed

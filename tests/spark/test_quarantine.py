@@ -12,7 +12,7 @@ import pytest
 
 from neve.api import Neve
 from neve.errors import BadRequestError, LeaseHeldError
-from neve.maintenance.quarantine import TRASH, Doomed, Fate, FateChange
+from neve.maintenance.quarantine import TRASH, Candidate, Fate, FateChange
 from neve.maintenance.record import Operation
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
@@ -53,8 +53,12 @@ class Quarantined:
 
     def doom(self, *paths: str, run_id: str = "run1") -> None:
         with StateStore.open(self.state) as store:
-            files = [Doomed(path=path, reason="no snapshot needs it", size_bytes=Path(path).stat().st_size) for path in paths]
-            assert store.record_doomed(str(self.bench.load().metadata.table_uuid), run_id, files, self.clock.ms) == len(paths)
+            files = [
+                Candidate(path=path, reason="no snapshot needs it", size_bytes=Path(path).stat().st_size) for path in paths
+            ]
+            assert store.record_candidates(str(self.bench.load().metadata.table_uuid), run_id, files, self.clock.ms) == len(
+                paths
+            )
 
     def fates(self) -> dict[str, Fate]:
         return {file.path: file.fate for file in self.neve.quarantined(self.name)}
@@ -159,11 +163,11 @@ def test_a_file_that_came_to_be_needed_in_the_trash_is_put_back_by_the_purge(tab
     table.neve.settle(table.name, at_once=True)
     with StateStore.open(table.state) as store:  # as a judgement would have it that knew nothing of the table's refs
         uuid = str(table.bench.load().metadata.table_uuid)
-        store.record_doomed(uuid, "run2", [Doomed(path=needed, reason="wrong")], table.clock.ms)
+        store.record_candidates(uuid, "run2", [Candidate(path=needed, reason="wrong")], table.clock.ms)
         trash = f"{table.bench.load().location().removeprefix('file:')}/{TRASH}/run2/data/x.parquet"
         Path(trash).parent.mkdir(parents=True)
         Path(needed).rename(trash)
-        store.settle_doomed(uuid, [FateChange(needed, Fate.TRASHED, trash)], table.clock.ms)
+        store.settle_candidates(uuid, [FateChange(needed, Fate.TRASHED, trash)], table.clock.ms)
     table.clock.ms += 7 * DAY + 1
     done = table.neve.purge(table.name)
     assert (done.outcome, done.files, done.needed) == (RunOutcome.DONE, 1, 1)

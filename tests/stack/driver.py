@@ -141,25 +141,25 @@ def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: A
     """Any operation besides compaction, by a clock that is so many days ahead; `strike` is a statement that another writer
     gets in before the first commit of an expiry."""
     from neve.operations.requests import OrphansRequest
-    from neve.spark.maintenance.expiry import SparkPast
+    from neve.spark.maintenance.expiry import SparkSnapshotRemoval
     from tests.spark.killing import Ahead
 
     for part in vars(neve).values():
         if hasattr(part, "_clock"):
             part._clock = Ahead(days)
-    real, strikes = SparkPast.expire, [words.pop("strike")] if "strike" in words else []
+    real, strikes = SparkSnapshotRemoval.expire, [words.pop("strike")] if "strike" in words else []
 
     def struck(*args: Any, **more: Any) -> bool:
         while strikes:
             neve.spark.sql(strikes.pop())
         return real(*args, **more)
 
-    SparkPast.expire = struck  # type: ignore[method-assign]
+    SparkSnapshotRemoval.expire = struck  # type: ignore[method-assign]
     try:
         asked = [OrphansRequest(**words)] if operation == "orphans" else []
         return getattr(neve, operation)(table, *asked, **({} if asked else words)).model_dump(mode="json")
     finally:
-        SparkPast.expire = real  # type: ignore[method-assign]
+        SparkSnapshotRemoval.expire = real  # type: ignore[method-assign]
 
 
 def _restore(neve: Any, run: str) -> Any:

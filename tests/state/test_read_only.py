@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neve.errors import StateError
-from neve.state import Run, StateStore, care
+from neve.state import Run, StateStore, admin
 
 NOBODY = 65534
 
@@ -66,7 +66,7 @@ def test_a_store_cannot_be_made_in_a_read_only_directory(directory: Path) -> Non
     assert list(directory.iterdir()) == []
 
 
-@pytest.mark.parametrize("act", [StateStore.open, care.upgrade])
+@pytest.mark.parametrize("act", [StateStore.open, admin.upgrade])
 def test_a_store_in_a_read_only_directory_cannot_be_written(store_file: Path, act: Callable[[str], object]) -> None:
     store_file.with_name("state.db.lock").chmod(0o444)
     store_file.parent.chmod(0o555)
@@ -74,7 +74,7 @@ def test_a_store_in_a_read_only_directory_cannot_be_written(store_file: Path, ac
     assert refusal(act, store_file) == (message, "Make its directory writable, or set state.url.")
 
 
-@pytest.mark.parametrize("act", [StateStore.open_existing, care.describe, care.backup, lambda url: care.prune(url, 1)])
+@pytest.mark.parametrize("act", [StateStore.open_existing, admin.describe, admin.backup, lambda url: admin.prune(url, 1)])
 def test_a_store_in_a_read_only_directory_cannot_be_read_either(store_file: Path, act: Callable[[str], object]) -> None:
     store_file.parent.chmod(0o555)
     message = f"Cannot read state store sqlite:///{store_file}: its file or its directory is read-only"

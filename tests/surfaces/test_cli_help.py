@@ -125,6 +125,7 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
         "state",
         "config",
         "doctor",
+        "setup",
         "demo",
     }
     assert set(stdout.split()) == commands

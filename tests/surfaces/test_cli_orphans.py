@@ -12,7 +12,7 @@ import neve as package
 from neve.api import Neve
 from neve.errors import InDoubtError
 from neve.maintenance.orphans import OrphanRecord, Verdict
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.record import Operation
 from neve.operations import requests
 from neve.operations.requests import OrphansRequest
@@ -126,7 +126,7 @@ def test_a_search_is_told_with_what_to_type_next(neve: Any, warehouse: Path, ask
 
 
 def test_a_dry_run_lists_some_files_and_json_all(neve: Any, warehouse: Path, asked: Any) -> None:
-    files = tuple(Doomed(path=f"/t/data/{i:02}", reason="orphan", size_bytes=1) for i in range(22))
+    files = tuple(Candidate(path=f"/t/data/{i:02}", reason="orphan", size_bytes=1) for i in range(22))
     asked(make_orphans(dry_run=True, files=files, taken=22, limited=False))
     lines = neve("orphans", "db.floats", "--dry-run", "--warehouse", str(warehouse)).stdout.splitlines()
     assert lines[1] == "Would record 22 orphans"

@@ -10,7 +10,7 @@ import pytest
 
 import neve as package
 from neve.api import Neve
-from neve.maintenance.quarantine import Doomed, Fate, FateChange, FileChange, QuarantineRecord, QuarantineStep
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, FileChange, QuarantineRecord, QuarantineStep
 from neve.maintenance.record import Operation
 from neve.operations.quarantine import EXPIRED_STAYS
 from neve.rewrite.record import RunOutcome
@@ -147,13 +147,13 @@ def filled(warehouse: Path, tmp_path: Path) -> list[str]:
         uuid = opened.table("db.floats").uuid
     with StateStore.open(url) as store:
         store.start_run(Run("aaaa1111bbbb", uuid, "local.db.floats", "orphans", NOW_MS))
-        store.record_doomed(
-            uuid, "aaaa1111bbbb", [Doomed(path=f"/t/{n}", reason="orphan", size_bytes=1024) for n in "ab"], NOW_MS
+        store.record_candidates(
+            uuid, "aaaa1111bbbb", [Candidate(path=f"/t/{n}", reason="orphan", size_bytes=1024) for n in "ab"], NOW_MS
         )
-        store.record_doomed(uuid, "cccc2222", [Doomed(path="/t/c", reason="expired")], NOW_MS + 60_000)
-        lost = [Doomed(path="/t/d", reason="lost", size_bytes=1024), Doomed(path="/t/e", reason="lost")]
-        store.record_doomed(uuid, "cccc2222", lost, NOW_MS + 60_000)
-        store.settle_doomed(uuid, [FateChange("/t/a", Fate.TRASHED, "/t/.neve-trash/x")], NOW_MS + 1)
+        store.record_candidates(uuid, "cccc2222", [Candidate(path="/t/c", reason="expired")], NOW_MS + 60_000)
+        lost = [Candidate(path="/t/d", reason="lost", size_bytes=1024), Candidate(path="/t/e", reason="lost")]
+        store.record_candidates(uuid, "cccc2222", lost, NOW_MS + 60_000)
+        store.settle_candidates(uuid, [FateChange("/t/a", Fate.TRASHED, "/t/.neve-trash/x")], NOW_MS + 1)
     return ["--warehouse", str(warehouse), "--set", f"state.url={url}"]
 
 

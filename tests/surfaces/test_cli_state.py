@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from neve.cli import state
-from neve.state import StateStore, care
+from neve.state import StateStore, admin
 from neve.state.schema import HEAD
 from tests.state.old_stores import make_old_store
 from tests.state.test_journal import RUN
@@ -102,7 +102,7 @@ def test_an_upgrade_makes_a_store_that_is_not_there(run: Neve, file: Path) -> No
 
 
 def test_a_newer_store_is_refused(run: Neve, file: Path) -> None:
-    care.upgrade(f"sqlite:///{file}")
+    admin.upgrade(f"sqlite:///{file}")
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("UPDATE neve_version SET version_num = '0042'")
     for args in (["show"], ["upgrade"], ["backup"], ["prune", "--older-than", "1d"]):
@@ -113,7 +113,7 @@ def test_a_newer_store_is_refused(run: Neve, file: Path) -> None:
 
 
 def test_a_backup_says_where_it_is(run: Neve, file: Path, tmp_path: Path) -> None:
-    care.upgrade(f"sqlite:///{file}")
+    admin.upgrade(f"sqlite:///{file}")
     copy = tmp_path / "copy.db"
     result = run("backup", str(copy))
     assert (result.exit_code, result.stderr) == (0, "")
@@ -128,7 +128,7 @@ def test_a_backup_says_where_it_is(run: Neve, file: Path, tmp_path: Path) -> Non
 
 def test_pruning_says_what_went(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0002")
-    care.upgrade(f"sqlite:///{file}")
+    admin.upgrade(f"sqlite:///{file}")
     size = "about 60 B"
     rehearsed = run("prune", "--older-than", "90d", "--dry-run")
     assert rehearsed.stdout == f"Would remove 1 run, 1 group, 0 outdated partitions, 0 files, 0 quarantine notes: {size}.\n"
@@ -141,14 +141,14 @@ def test_pruning_says_what_went(run: Neve, file: Path) -> None:
 
 def test_runs_within_the_limit_stay(run: Neve, file: Path) -> None:
     make_old_store(f"sqlite:///{file}", "0002")
-    care.upgrade(f"sqlite:///{file}")
+    admin.upgrade(f"sqlite:///{file}")
     assert document(run("prune", "--older-than", "5000 weeks", "--json"))["runs"] == 0
     assert document(run("prune", "--older-than", f"{10**20} weeks", "--json"))["runs"] == 0
     assert document(run("prune", "--older-than", "1000 weeks", "--json"))["runs"] == 1
 
 
 def test_a_limit_that_is_no_duration_is_a_bad_request(run: Neve, file: Path) -> None:
-    care.upgrade(f"sqlite:///{file}")
+    admin.upgrade(f"sqlite:///{file}")
     result = run("prune", "--older-than", "soon")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Cannot read --older-than: 'soon' is not a duration" in result.stderr

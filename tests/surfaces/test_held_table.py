@@ -16,7 +16,7 @@ from neve.commit.lease_terms import LEASE_MS
 from neve.context.connection import Connection
 from neve.context.table import TableContext
 from neve.errors import LeaseHeldError
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.planner import Request
 from neve.settings import load_settings
@@ -49,7 +49,7 @@ def opened(url: str, warehouse: Path) -> Iterator[Neve]:
             store.keep_run(
                 make_record(run_id="ended", table_uuid=plan.table_uuid).model_copy(update={"table": f"local.{TABLE}"}), []
             )
-            store.record_doomed(plan.table_uuid, "doomed", [Doomed(path="/wh/x", reason="test")], now)
+            store.record_candidates(plan.table_uuid, "doomed", [Candidate(path="/wh/x", reason="test")], now)
             taken = {"run_id": "theirs-0123", "owner": "otherhost:77", "now_ms": now, "lease_ms": LEASE_MS}
             store.take_lease(plan.table_uuid, **taken)
         yield neve

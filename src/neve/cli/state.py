@@ -32,9 +32,9 @@ app = typer.Typer(
 @command
 def show(call: Call) -> None:
     """Show where the state store is, its schema, its size, and what it holds. Makes and changes nothing."""
-    from neve.state import care
+    from neve.state import admin
 
-    told = care.describe(_url(call))
+    told = admin.describe(_url(call))
     _tell(call, vars(told), _described(told))
 
 
@@ -45,9 +45,9 @@ def upgrade(call: Call) -> None:
 
     Every run does the same by itself; this is for doing it at a time of one's choosing.
     """
-    from neve.state import care
+    from neve.state import admin
 
-    told = care.upgrade(_url(call))
+    told = admin.upgrade(_url(call))
     _tell(call, {"from": told.before, "to": told.after, "copy": told.copy}, _upgraded(told))
 
 
@@ -61,10 +61,10 @@ def backup(
     ] = None,
 ) -> None:
     """Copy a SQLite state store, consistently, while others may be using it. PostgreSQL has pg_dump for that."""
-    from neve.state import care
+    from neve.state import admin
     from neve.table.units import format_bytes
 
-    told = care.backup(_url(call), file)
+    told = admin.backup(_url(call), file)
     _tell(call, vars(told), [f"The state store was copied to {told.file} ({format_bytes(told.size_bytes)})."])
 
 
@@ -83,10 +83,10 @@ def prune(
     Never forgotten: runs that have not ended, runs with groups in doubt or files in the quarantine, these files, and when each
     partition was last compacted.
     """
-    from neve.state import care
+    from neve.state import admin
 
     before_ms = max(0, time.time_ns() // 1_000_000 - _milliseconds(older_than))
-    told = care.prune(_url(call), before_ms, outputs=outputs, dry_run=dry_run)
+    told = admin.prune(_url(call), before_ms, outputs=outputs, dry_run=dry_run)
     _tell(call, {"dry_run": dry_run, **vars(told)}, _pruned(told, dry_run=dry_run))
 
 

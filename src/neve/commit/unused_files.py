@@ -15,7 +15,7 @@ from typing import Protocol
 
 from neve.commit.failure import Failure
 from neve.errors import NeveError
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.ports import Clock, Quarantine
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def set_aside(paths: Iterable[str], why: str, tools: QuarantineAccess, *, table_
         if tools.quarantine is None:
             log.info("run %s: files such as %s are left to orphan removal (%s)", run_id, first, reason)
             return
-        doomed = (Doomed(path=path, reason=reason) for path in chain([first], files))
-        new = tools.quarantine.record_doomed(table_uuid, run_id, doomed, tools.clock.now_ms())
+        doomed = (Candidate(path=path, reason=reason) for path in chain([first], files))
+        new = tools.quarantine.record_candidates(table_uuid, run_id, doomed, tools.clock.now_ms())
         log.info("run %s: %s files are in the quarantine (%s)", run_id, new, reason)
     except Exception as error:  # whatever it is, it must not cost the run: the files are where they were
         trace = None if isinstance(error, NeveError) else error

@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 
 from neve.errors import BadRequestError, InDoubtError
 from neve.health.not_due import NotDue
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.record import MaintenanceRecord
 from neve.rewrite.journal import JournaledRun
 from neve.rewrite.record import RunOutcome
@@ -269,7 +269,7 @@ class OrphanRecord(MaintenanceRecord):
     """Orphans that went into the quarantine, or would: those that wait there already are not among them."""
     limited: bool = False
     """Whether there are more than one run may take."""
-    files: tuple[Doomed, ...] = ()
+    files: tuple[Candidate, ...] = ()
     warnings: tuple[str, ...] = ()
     """Files that the table needs and that are gone, rules of the store by which more will be, and what is held."""
 

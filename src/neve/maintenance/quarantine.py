@@ -28,7 +28,7 @@ class Fate(StrEnum):
     PURGED = "purged"  # gone
 
 
-class Doomed(Frozen):
+class Candidate(Frozen):
     """A file that nothing needs, as far as was seen."""
 
     path: str

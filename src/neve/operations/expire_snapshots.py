@@ -26,7 +26,7 @@ from neve.errors import (
 from neve.health.not_due import NotDue
 from neve.maintenance.expiry import ExpiryRecord, Setting, age_ms, taken_over
 from neve.maintenance.last_write import facts_to_keep
-from neve.maintenance.quarantine import Doomed, Fate, FateChange
+from neve.maintenance.quarantine import Candidate, Fate, FateChange
 from neve.maintenance.record import Operation
 from neve.maintenance.retention import BINDING, Retention, Rules, SnapshotHistory, age_order, next_expiry, retain
 from neve.maintenance.steps import Judgement
@@ -164,10 +164,10 @@ def expire_and_record(context: TableContext, terms: ExpiryTerms, assert_held: Ca
 
 
 def _ports(context: TableContext, bridge: TableBridge) -> tuple[SnapshotRemoval, Reachability]:
-    from neve.spark.maintenance.expiry import SparkPast
+    from neve.spark.maintenance.expiry import SparkSnapshotRemoval
     from neve.spark.maintenance.reachable import SparkReachability
 
-    return SparkPast(bridge), SparkReachability(context.spark, bridge)
+    return SparkSnapshotRemoval(bridge), SparkReachability(context.spark, bridge)
 
 
 def _killed(context: TableContext) -> list[Run]:
@@ -348,7 +348,7 @@ class _Expiry(Change[Retention, None]):
             try:
                 # Manifests are read while files are recorded: those of a killed run may have gone as orphans meanwhile.
                 doomed, now = self._reported(self.files.lost_since(location), found), self.context.clock.now_ms()
-                new += self.context.quarantine.record_doomed(self.context.uuid, self.run_id, doomed, now)
+                new += self.context.quarantine.record_candidates(self.context.uuid, self.run_id, doomed, now)
                 tally.add(found)
             except (CatalogUnreachableError, StorageError) as error:
                 log.warning("what %s named is not looked for: %s", location, error)
@@ -365,7 +365,7 @@ class _Expiry(Change[Retention, None]):
             }
         )
 
-    def _reported(self, lost: Iterable[Doomed], tally: _Tally) -> Iterator[Doomed]:
+    def _reported(self, lost: Iterable[Candidate], tally: _Tally) -> Iterator[Candidate]:
         for number, doomed in enumerate(tally.counting(lost)):
             if number % 1_000 == 0:
                 self.context.report("record", number)
@@ -378,7 +378,7 @@ class _Expiry(Change[Retention, None]):
         needed = list(self.files.needed(written))
         if needed:
             log.error("run %s wrote down %s files that are needed, such as %s", self.run_id, len(needed), needed[0])
-            quarantine.settle_doomed(uuid, (FateChange(path, Fate.NEEDED) for path in needed), self.context.clock.now_ms())
+            quarantine.settle_candidates(uuid, (FateChange(path, Fate.NEEDED) for path in needed), self.context.clock.now_ms())
         return len(needed)
 
     def _told(self, history: SnapshotHistory, found: Retention) -> ExpiryRecord:
@@ -425,7 +425,7 @@ class _Tally:
     size_bytes: int = 0
     without_size: int = 0
 
-    def counting(self, lost: Iterable[Doomed]) -> Iterator[Doomed]:
+    def counting(self, lost: Iterable[Candidate]) -> Iterator[Candidate]:
         for doomed in lost:
             self.kinds[doomed.reason] += 1
             self.size_bytes += doomed.size_bytes or 0

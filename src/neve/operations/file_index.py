@@ -30,7 +30,7 @@ from neve.maintenance.file_index import (
     unresolved,
 )
 from neve.maintenance.orphans import Neighbour
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.ports import Clock, Progress, Reachability
 from neve.table.location import Spellings
 from neve.table.state import Manifest, TableName
@@ -356,11 +356,11 @@ class EveryTable:
     """Links may change between two questions, so each has a new one."""
     trust: Trust
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
         """Of the table alone."""
         return self.reach.lost_since(metadata_location)
 
-    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Candidate]:
         """Of the table alone."""
         return self.reach.lost_without(snapshots)
 

@@ -245,7 +245,7 @@ class Moving:
 
     def _settle(self, changes: Iterable[tuple[Quarantined, Fate, str | None]]) -> None:
         changed = (FateChange(file.path, fate, trash, file.size_bytes) for file, fate, trash in changes)
-        self._tools.store.settle_doomed(self._request.table_uuid, changed, self._tools.clock.now_ms())
+        self._tools.store.settle_candidates(self._request.table_uuid, changed, self._tools.clock.now_ms())
 
     def _count_done(self, step: QuarantineStep, files: list[Quarantined]) -> None:
         match step:

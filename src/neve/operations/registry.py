@@ -7,7 +7,7 @@ listing them is cheap. Adding one means adding its module, its request and a lin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
@@ -75,8 +75,13 @@ def requested(request: type[Any], *given: Any, **options: Any) -> Any:
 
 
 def parameters(request: type[Any]) -> list[Parameter]:
-    """The options of a request as parameters of a Python call."""
-    return [Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type) for one in fields(request)]
+    """The options of a request as parameters of a Python call; those without a default come first."""
+    return [
+        Parameter(one.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=one.type)
+        if one.default is MISSING
+        else Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in fields(request)
+    ]
 
 
 def registered(name: str) -> RegisteredOperation:

@@ -38,7 +38,7 @@ from neve.maintenance.orphans import (
     required_age,
     running_files,
 )
-from neve.maintenance.quarantine import Doomed, Fate, Quarantined
+from neve.maintenance.quarantine import Candidate, Fate, Quarantined
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import Judgement, by_interval
 from neve.operations.file_index import OptionalStore, open_index, refuse_doubt, trust_of
@@ -310,7 +310,7 @@ class _Search:
         waiting = self._waiting()
         found = (file for file in self.search.orphans() if not self._is_linked(file.path))
         new = (file for file in found if hash(file.path) not in waiting)
-        chosen, told, taken = islice(new, terms.limit), list[Doomed](), 0
+        chosen, told, taken = islice(new, terms.limit), list[Candidate](), 0
         while some := list(islice(chosen, _BATCH)):
             self.assert_held()
             if not taken and not terms.dry_run:
@@ -320,7 +320,7 @@ class _Search:
             if terms.dry_run:
                 told += some
             else:
-                self.context.quarantine.record_doomed(self.context.uuid, self.run_id, some, now_ms)
+                self.context.quarantine.record_candidates(self.context.uuid, self.run_id, some, now_ms)
         limited = taken == terms.limit and next(new, None) is not None
         adopted = (
             0 if terms.dry_run else sum(self.context.store.adopt_trash(uuid, self.context.uuid) for uuid in judged.dropped)
@@ -346,7 +346,7 @@ class _Search:
     def _unfinished(self) -> Iterable[JournaledRun]:
         return self.context.records.unfinished() if self.context.records is not None else ()
 
-    def _record(self, judged: Judged, taken: int, *, limited: bool, adopted: int, files: tuple[Doomed, ...]) -> OrphanRecord:
+    def _record(self, judged: Judged, taken: int, *, limited: bool, adopted: int, files: tuple[Candidate, ...]) -> OrphanRecord:
         terms, orphans = self.terms, judged.count(Verdict.ORPHAN) + judged.count(Verdict.DROPPED)
         reason = None
         if not taken:

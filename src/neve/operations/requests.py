@@ -170,7 +170,7 @@ class TtlRequest:
 class DeletesRequest:
     """Keep a table's delete files few and cheap, without rewriting data files. Rows do not change."""
 
-    operation: str = "convert"
+    operation: str
     """`convert`, `rewrite` or `prune`."""
     branch: str = option(MAIN, _BRANCH, metavar="NAME")
     dry_run: bool = option(False, "Only say what would be done.")

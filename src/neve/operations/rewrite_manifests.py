@@ -16,7 +16,7 @@ from neve.commit.protocol import COMMIT_ID, Change, Retry, Settled, Terms, commi
 from neve.context.table import TableContext
 from neve.errors import BadRequestError, CommitConflictError, VerificationError
 from neve.maintenance.manifests import ORDER, ManifestPlan, ManifestsRecord, WrittenManifests, plan_manifests, reads
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import Judgement
 from neve.operations.due import judged_by
@@ -204,8 +204,8 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
         except Exception as error:  # Ctrl-C may have ended the JVM
             log.warning("files are left for orphan removal, such as %s: %s", loose[0], error)
             return 0
-        doomed = [Doomed(path=path, reason="written for a rewrite of manifests and never used") for path in loose]
-        self.context.quarantine.record_doomed(self.context.uuid, self.run_id, doomed, self.context.clock.now_ms())
+        doomed = [Candidate(path=path, reason="written for a rewrite of manifests and never used") for path in loose]
+        self.context.quarantine.record_candidates(self.context.uuid, self.run_id, doomed, self.context.clock.now_ms())
         return len(doomed)
 
     def _failed(self, reason: str) -> ManifestsRecord:

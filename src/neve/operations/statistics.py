@@ -14,7 +14,7 @@ from neve.commit.protocol import Change, Retry, Settled, Terms, commit_or_raise
 from neve.context.table import TableContext
 from neve.errors import CommitConflictError
 from neve.health.not_due import NotDue
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.maintenance.record import Operation
 from neve.maintenance.statistics import Distinct, StatisticsPlan, StatisticsRecord, plan_statistics
 from neve.maintenance.steps import Judgement
@@ -70,8 +70,8 @@ def keep_statistics(context: TableContext, writer: StatisticsWriter, request: St
         renamed = _other_columns(state, plan, files)
         done = _published(_Publication(context, writer, state, files), context, lease) if renamed is None else False
         if done is False and context.quarantine is not None:
-            doomed = [Doomed(path=file.path, reason="never published", size_bytes=file.size_bytes) for file in files]
-            context.quarantine.record_doomed(context.uuid, run_id, doomed, context.clock.now_ms())
+            doomed = [Candidate(path=file.path, reason="never published", size_bytes=file.size_bytes) for file in files]
+            context.quarantine.record_candidates(context.uuid, run_id, doomed, context.clock.now_ms())
     record = _record(state, plan, run_id, started, context.clock.now_ms(), files)
     if done:
         return record

@@ -20,7 +20,7 @@ from neve.maintenance.statistics import StatisticsRecord
 from neve.maintenance.steps import MaintainRecord
 from neve.maintenance.tags import TagsRecord
 from neve.maintenance.ttl import TtlRecord
-from neve.render import deletes, expiry, keeping, maintain, orphans, prevention, quarantine, run, ttl
+from neve.render import deletes, expiry, maintain, metadata_records, orphans, prevention, quarantine, run, ttl
 from neve.rewrite.group import RunKind
 from neve.rewrite.record import RunRecord
 
@@ -38,9 +38,9 @@ WORDS: Mapping[type[BaseModel], RecordText] = {
     ExpiryRecord: RecordText(expiry.expiry_text, expiry.expiry_line),
     OrphanRecord: RecordText(orphans.orphans_text, orphans.orphans_line),
     QuarantineRecord: RecordText(quarantine.record_text, quarantine.record_line),
-    ManifestsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
-    StatisticsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
-    TagsRecord: RecordText(keeping.keeping_text, keeping.keeping_line),
+    ManifestsRecord: RecordText(metadata_records.metadata_text, metadata_records.metadata_line),
+    StatisticsRecord: RecordText(metadata_records.metadata_text, metadata_records.metadata_line),
+    TagsRecord: RecordText(metadata_records.metadata_text, metadata_records.metadata_line),
     TtlRecord: RecordText(ttl.ttl_text, ttl.ttl_line),
     PreventionRecord: RecordText(prevention.prevention_text, prevention.prevention_line),
     MaintainRecord: RecordText(maintain.maintain_text, maintain.maintain_line),

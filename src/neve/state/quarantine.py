@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantinedRun
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined, QuarantinedRun
 from neve.state import schema
 from neve.state.database import guarded, writing
 
@@ -65,7 +65,7 @@ _settle = (
 )
 
 
-def record(engine: Engine, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+def record(engine: Engine, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:
     """Writes files down as RECORDED; how many were not there, or began anew.
 
     They are gathered in a temporary table, for which others need not wait, and put in by one statement in the order of their
@@ -85,7 +85,7 @@ def record(engine: Engine, table_uuid: str, run_id: str, files: Iterable[Doomed]
 
 
 @contextmanager
-def _gathered(connection: Connection, files: Iterable[Doomed]) -> Iterator[None]:
+def _gathered(connection: Connection, files: Iterable[Candidate]) -> Iterator[None]:
     with connection.begin():
         _temporary.create(connection, checkfirst=False)
     try:

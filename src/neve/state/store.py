@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from neve.commit.lease_terms import Lease, Taken
     from neve.maintenance.file_index import TableIndex
-    from neve.maintenance.quarantine import Doomed, Fate, FateChange, Quarantined, QuarantinedRun
+    from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined, QuarantinedRun
     from neve.rewrite.compactions import Compacted, CompactionCommit
     from neve.rewrite.journal import JournaledRun
     from neve.rewrite.record import GroupState, RunRecord
@@ -288,7 +288,7 @@ class StateStore:
 
         return leases.now(self._engine, now_ms)
 
-    def record_doomed(self, table_uuid: str, run_id: str, files: Iterable[Doomed], now_ms: int) -> int:
+    def record_candidates(self, table_uuid: str, run_id: str, files: Iterable[Candidate], now_ms: int) -> int:
         """Writes files into the quarantine, in batches; how many were new, or began anew."""
         from neve.state import quarantine
 
@@ -308,7 +308,7 @@ class StateStore:
         words = {"fates": fates, "run_id": run_id, "changed_before_ms": changed_before_ms}
         return quarantine.quarantined(self._engine, table_uuid, **words)  # type: ignore[arg-type]
 
-    def settle_doomed(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
+    def settle_candidates(self, table_uuid: str, changes: Iterable[FateChange], now_ms: int) -> None:
         """Records what became of files in the quarantine."""
         from neve.state import quarantine
 

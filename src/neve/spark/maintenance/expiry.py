@@ -18,7 +18,7 @@ from neve.spark.table.outcome import committing
 from neve.table.state import Ref, RefKind, Snapshot
 
 
-class SparkPast:
+class SparkSnapshotRemoval:
     """The past of one loaded table."""
 
     def __init__(self, bridge: TableBridge) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.errors import BadRequestError, InDoubtError
 from neve.maintenance.orphans import Judged, OrphanRules, Verdict, is_metadata
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.spark.maintenance.judging import located
 from neve.spark.maintenance.listing import OLDEST_MS, list_files, list_metadata, read_inventory, require_tasks, with_hash
 from neve.spark.maintenance.reachable import content_of, known_files
@@ -231,7 +231,7 @@ class SparkOrphanSearch:
         dealt = context.parallelize(chunks, min(len(chunks), _MOST_CHUNKS)).flatMap(_unpacked)
         return self._spark.createDataFrame(dealt, "path string", verifySchema=False)
 
-    def orphans(self) -> Iterator[Doomed]:
+    def orphans(self) -> Iterator[Candidate]:
         """Those that were found, by path, a part of them at a time; metadata of dropped tables comes first.
 
         A run that stops at its limit must not leave such metadata for the next one, which would not know what it is.
@@ -239,7 +239,7 @@ class SparkOrphanSearch:
         for verdict, what in _REASONS.items():
             for row in self._of(verdict).toLocalIterator():
                 when = f", written {_moment(row.modified_ms)} UTC" if row.modified_ms else ""
-                yield Doomed(path=row.path, reason=f"{what}{when}", size_bytes=row.size_bytes)
+                yield Candidate(path=row.path, reason=f"{what}{when}", size_bytes=row.size_bytes)
 
     def owners(self, metadata_files: Iterable[str]) -> dict[str, str]:
         """Whose these metadata files are. Raises InDoubtError where one does not tell, or is gone since it was listed."""

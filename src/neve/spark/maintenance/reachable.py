@@ -16,7 +16,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import StorageError
-from neve.maintenance.quarantine import Doomed
+from neve.maintenance.quarantine import Candidate
 from neve.spark.maintenance.expiry import snapshot_ids, without
 from neve.spark.maintenance.judging import as_read, key_of
 from neve.spark.table.bridge import TableBridge
@@ -114,7 +114,7 @@ class SparkReachability:
     def __init__(self, spark: SparkSession, bridge: TableBridge) -> None:
         self._spark, self._bridge, self._iceberg = spark, bridge, _Iceberg(spark, bridge)
 
-    def lost_since(self, metadata_location: str) -> Iterator[Doomed]:
+    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
         """Files that an older metadata file needs and the newest one does not. Raises at once if the older is not readable."""
         parser, table = java_class(self._bridge.jvm, "TableMetadataParser"), self._bridge.table
         before = patiently(f"read {metadata_location}", lambda: parser.read(table.io(), metadata_location))
@@ -123,12 +123,12 @@ class SparkReachability:
         # Where Iceberg removes versions itself that leave the log, they are gone already.
         return self._lost(before, after, metadata_too=not after.propertyAsBoolean(_REMOVES_METADATA, False))
 
-    def lost_without(self, snapshots: Collection[int]) -> Iterator[Doomed]:
+    def lost_without(self, snapshots: Collection[int]) -> Iterator[Candidate]:
         """Files that only these snapshots need."""
         current = self._bridge.table.operations().current()
         return self._lost(current, without(self._bridge, current, snapshots), metadata_too=False)
 
-    def _lost(self, before: Any, after: Any, *, metadata_too: bool = True) -> Iterator[Doomed]:
+    def _lost(self, before: Any, after: Any, *, metadata_too: bool = True) -> Iterator[Candidate]:
         from pyspark.sql import functions as f
 
         old, new, kept = self._iceberg.static(before), self._iceberg.static(after), snapshot_ids(self._bridge, after)
@@ -143,7 +143,7 @@ class SparkReachability:
             valid = as_read(self._iceberg.everything(new)).select(key_of(f.col("path")).alias("key"))
             for row in candidates.join(valid, "key", "left_anti").toLocalIterator(prefetchPartitions=True):
                 reason = _REASONS.get(row.type, "named by expired snapshots")
-                yield Doomed(path=row.path, reason=reason, size_bytes=known.get(row.path, row.size_bytes))
+                yield Candidate(path=row.path, reason=reason, size_bytes=known.get(row.path, row.size_bytes))
 
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
         """Those that the newest metadata names; its manifests are read once, however many paths there are."""

@@ -23,9 +23,9 @@ from neve.rewrite.record import RunOutcome
 from neve.table.units import counted, format_seconds
 
 
-def keeping_text(record: MaintenanceRecord) -> RenderableType:
+def metadata_text(record: MaintenanceRecord) -> RenderableType:
     """The whole page."""
-    lines = [Text(printable(record.table), style="bold"), Text(keeping_line(record), style=STYLES[record.outcome])]
+    lines = [Text(printable(record.table), style="bold"), Text(metadata_line(record), style=STYLES[record.outcome])]
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(ratio=1, overflow="fold")
@@ -35,7 +35,7 @@ def keeping_text(record: MaintenanceRecord) -> RenderableType:
     return Tidy(Stack(*lines, *shown, *not_due_section(record.not_due)))
 
 
-def keeping_line(record: MaintenanceRecord) -> str:
+def metadata_line(record: MaintenanceRecord) -> str:
     """How it ended, in one line."""
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {printable(record.reason or '')}"

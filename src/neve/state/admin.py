@@ -1,4 +1,4 @@
-"""Looking after a store as a whole, by its URL: what `neve state` does.
+"""Administration of a store as a whole, by its URL: what `neve state` does.
 
 Nothing here but `upgrade` changes a store's schema; `describe` works on every version that this release knows.
 """
