@@ -116,7 +116,7 @@ class Scene:
             "warehouse": lambda: "demo-warehouse",
             "catalog_uri": lambda: str(self.warehouse),
             "namespace": lambda: value if value == "db" else "local",
-            "snapshot_id": lambda: [str(self.bench(TABLE).load().snapshots()[0].snapshot_id)],
+            "snapshot_ids": lambda: [str(self.bench(TABLE).load().snapshots()[0].snapshot_id)],
             "inventory": self._inventory,
             "order": lambda: value if value == "-" else self._order(),
             "file": lambda: str(self.directory / f"copy{self._next('copy')}.db"),

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,9 +114,9 @@ def test_settings_state_store_and_catalog_are_no_orphans_of_the_table_they_lie_i
     stray = yard.plant("data/stray.parquet")
     for name in ("neve/state.db", "neve/state.db-wal", "neve/state.db.lock", "neve/state.db.bak", "neve.yaml", "lake.db"):
         yard.plant(name)
-    place = yard.neve.connection
-    monkeypatch.setattr(place, "settings_file", yard.home / "neve.yaml")
-    monkeypatch.setattr(place, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"])
+    connection = yard.neve.connection
+    monkeypatch.setattr(connection, "loaded", replace(connection.loaded, file=yard.home / "neve.yaml"))
+    monkeypatch.setattr(connection, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"])
     yard.age()
     assert [str(yard.home / path) for path in yard.found()] == [stray]
 
