@@ -6,8 +6,9 @@ import pytest
 
 from neve.errors import BadRequestError, CommitConflictError
 from neve.operations.rewrite_run import compact
-from neve.operations.rollback import roll_back
+from neve.operations.rollback import committed, roll_back
 from neve.rewrite.record import RunRecord
+from neve.state.rows import Run
 from tests.flow.fakes import FakeEngine, FakeTable, FakeWriter, plan_of
 from tests.flow.test_commit import tools_of
 
@@ -51,7 +52,7 @@ def test_commits_of_others_after_it_are_never_lost() -> None:
     record = compacted(table)
     table.append(9, partition="a")
     head = table.head
-    message = f"1 commits of others came after it and would be lost, the newest being snapshot {head}"
+    message = f"1 later commit would be lost, the newest being snapshot {head}"
     with pytest.raises(BadRequestError, match=message) as refused:
         roll_back(record, FakeWriter(table))
     assert f"VERSION AS OF {before}" in str(refused.value.hint)
@@ -94,3 +95,17 @@ def test_an_expired_snapshot_is_nowhere_to_go_to() -> None:
     table.expire()
     with pytest.raises(BadRequestError, match="has been expired"):
         roll_back(record, FakeWriter(table))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "hint"),
+    [
+        ("expire", "a run of kind expire leaves no snapshot behind", "neve restore RUN"),
+        ("maintain", "it is made of steps", "neve runs"),
+        ("compact", "it has no record of commits", "neve resume"),
+    ],
+)
+def test_a_run_that_cannot_be_rolled_back_says_what_to_do_instead(kind: str, reason: str, hint: str) -> None:
+    with pytest.raises(BadRequestError, match=reason) as refused:
+        committed(Run("a" * 32, "uuid", "local.db.t", kind, 0))
+    assert hint in str(refused.value.hint)

@@ -116,7 +116,9 @@ def test_settings_state_store_and_catalog_are_no_orphans_of_the_table_they_lie_i
         yard.plant(name)
     connection = yard.neve.connection
     monkeypatch.setattr(connection, "loaded", replace(connection.loaded, file=yard.home / "neve.yaml"))
-    monkeypatch.setattr(connection, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"])
+    monkeypatch.setattr(
+        connection, "databases", lambda: [f"sqlite:///{yard.home}/neve/state.db", f"sqlite:///{yard.home}/lake.db"]
+    )
     yard.age()
     assert [str(yard.home / path) for path in yard.found()] == [stray]
 

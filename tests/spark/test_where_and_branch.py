@@ -14,6 +14,7 @@ from pyarrow.orc import ORCFile
 from neve.api import Neve
 from neve.commit.marker import Marker
 from neve.errors import BadRequestError, LeaseHeldError
+from neve.operations import inspect
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
@@ -128,13 +129,16 @@ def test_a_predicate_on_a_branch_goes_by_the_names_of_columns_now(neve: Neve, sp
     assert [files("low >= 110"), files("low < 100"), files("other < 5"), files("new IS NULL")] == [2, 0, 1, 3]
 
 
-def test_a_branch_is_compacted_and_main_stays_untouched(neve: Neve, bench: Bench) -> None:
+def test_a_branch_is_compacted_and_main_stays_untouched(neve: Neve, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.sql("ALTER TABLE {} CREATE BRANCH audit")
     bench.sql(f"INSERT INTO {bench.sql_name}.branch_audit SELECT id, DATE '2024-02-29', 'x' FROM range(100, 103, 1, 1)")
     head, files = bench.load().current_snapshot(), bench.paths()
     assert head is not None
+    examined, examine = list[str](), inspect.examine_state
+    monkeypatch.setattr(inspect, "examine_state", lambda *a, **k: [examined.append(k["branch"]), examine(*a, **k)][1])
     record = neve.compact(f"chosen.{bench.name}", request=replace(ALL, branch="audit"))
     assert (record.outcome, record.files_compacted, record.branch) == (RunOutcome.DONE, 7, "audit")
+    assert set(examined) == {"audit"}  # before and after: main has findings of its own, such as its manifests
     assert bench.paths() == files
     table = bench.load()
     assert table.current_snapshot() == head
@@ -162,7 +166,7 @@ def test_a_run_is_taken_back_unless_somebody_wrote_since(neve: Neve, bench: Benc
 
     again = neve.compact(table, request=ALL)
     bench.sql("INSERT INTO {} VALUES (1000, current_date(), 'late')")
-    with pytest.raises(BadRequestError, match="1 commits of others came after it and would be lost"):
+    with pytest.raises(BadRequestError, match="1 later commit would be lost"):
         neve.roll_back(again.run_id)
     assert bench.ids() == [*before, 1000]
     assert [(run.kind, run.outcome) for run in neve.runs(table)] == [

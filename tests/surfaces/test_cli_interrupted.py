@@ -208,5 +208,5 @@ def test_a_dry_run_of_rollback_refuses_what_the_rollback_would_refuse(place: Pat
     with Neve.open(load_settings(), warehouse=str(place)) as opened, opened.demo_target("db") as target:
         table = target.load("floats")
         table.append(table.scan(limit=1).to_arrow())
-    with pytest.raises(BadRequestError, match="1 commits of others came after it and would be lost"):
+    with pytest.raises(BadRequestError, match="1 later commit would be lost"):
         package.rollback("r1", dry_run=True, warehouse=place)

@@ -40,7 +40,7 @@ from neve.settings.origins import OriginKind
 from neve.settings.table_policy import rewrite_options
 from neve.table.depth import Depth
 from neve.table.files import FileColumns
-from neve.table.state import MAIN, RUN_ID, TableState
+from neve.table.state import RUN_ID, TableState
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def _nothing_to_do(context: TableContext, planned: Plan, expiry: ExpireAfter | N
 
 def _planned(context: TableContext, request: Request, knobs: Knobs | None) -> _Planned:
     state, planned = plan(context, request, knobs)
-    before = Condition.of(inspect.examine(context, state, branch=MAIN)).model_copy(update={"clustering": planned.clustering})
+    before = Condition.of(inspect.examine(context, state)).model_copy(update={"clustering": planned.clustering})
     return _Planned(state, planned, before)
 
 

@@ -21,6 +21,7 @@ from neve.rewrite.group import RunKind
 from neve.rewrite.record import RunRecord
 from neve.state.rows import Run
 from neve.table.frozen import Frozen
+from neve.table.units import counted
 
 Committed = RunRecord | UpkeepRecord | MaintenanceRecord
 """Whatever knows which snapshots a run committed."""
@@ -47,9 +48,15 @@ _KINDS: dict[str, type[Committed]] = {
 
 def committed(found: Run) -> Committed:
     """The record of a run. Raises BadRequestError for one that committed no snapshot."""
-    if not found.record or found.kind not in _KINDS:
-        message = f"Cannot roll back run {found.run_id[:8]}: it has no record of commits"
-        raise BadRequestError(message, hint="Try `neve resume` first.")
+    wish = f"Cannot roll back run {found.run_id[:8]}"
+    if found.kind == "maintain":
+        raise BadRequestError(f"{wish}: it is made of steps", hint="`neve runs` lists the run of each step; roll that back.")
+    if found.kind not in _KINDS:
+        reason = f"a run of kind {found.kind} leaves no snapshot behind that the table could return to"
+        hint = "`neve restore RUN` brings back files that it put into the quarantine."
+        raise BadRequestError(f"{wish}: {reason}", hint=hint)
+    if not found.record:
+        raise BadRequestError(f"{wish}: it has no record of commits", hint="Try `neve resume` first.")
     return _KINDS[found.kind].model_validate(found.record)
 
 
@@ -106,7 +113,7 @@ def _way_back(record: Committed, writer: TableView) -> tuple[int, int]:
     to = lineage[depth].parent_id
     if later:
         raise BadRequestError(
-            f"{wish}: {len(later)} commits of others came after it and would be lost, the newest being snapshot "
+            f"{wish}: {counted(len(later), 'later commit')} would be lost, the newest being snapshot "
             f"{later[0].snapshot_id} ({later[0].operation})",
             hint=f"The run changed no row, so there is nothing to mend for readers. To read the files as they were: "
             f"SELECT ... VERSION AS OF {to}. To throw the later commits away as well: CALL system.rollback_to_snapshot.",
