@@ -144,9 +144,7 @@ def _maintain(neve: Any, operation: str, table: str, days: float = 0, **words: A
     from neve.spark.maintenance.expiry import SparkSnapshotRemoval
     from tests.spark.killing import Ahead
 
-    for part in vars(neve).values():
-        if hasattr(part, "_clock"):
-            part._clock = Ahead(days)
+    neve.connection.clock = Ahead(days)
     real, strikes = SparkSnapshotRemoval.expire, [words.pop("strike")] if "strike" in words else []
 
     def struck(*args: Any, **more: Any) -> bool:
