@@ -27,9 +27,8 @@ WRITE_EVERY_SECONDS = 1.0
 WORK_SECONDS = 5.0
 """How long a kill or a pause waits for the process to be at work."""
 _FIRST_SCENES = 2
-SETTLE_SECONDS = 600.0
-"""How long what was interrupted may take to be finished once nothing goes wrong any more. After an hour, a search for orphans
-reads some thousand versions of the table: it took over 200 s on a machine that ran tests beside it."""
+SETTLE_SECONDS = 180.0
+"""How long what was interrupted may take to be finished once nothing goes wrong any more."""
 
 
 class HistoryFailedError(AssertionError):

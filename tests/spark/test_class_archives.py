@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = ["none", "good", "stale", "truncated", "flipped", "read-only"]
+LONG_AGO = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +69,13 @@ def compact(tmp_path: Path, cache: Path, jars: tuple[str, ...]) -> tuple[dict[st
     return json.loads(done.stdout), done.stderr
 
 
-def arrange(kind: str, cache: Path, jars: tuple[str, ...], archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts an archive of this kind where a run with these jars looks for one."""
+def arrange(kind: str, cache: Path, jars: tuple[str, ...], archive: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
+    """Puts an archive of this kind where a run with these jars looks for one; its record, where there is one."""
     if kind == "none":
-        return
+        return None
     if kind == "read-only":  # also for root, who may write into any directory
         cache.write_text("", encoding="utf-8")
-        return
+        return None
     monkeypatch.setenv("NEVE_JARS", os.pathsep.join(jars))
     key = wanted_for(SparkOptions(), ())[0].key
     monkeypatch.delenv("NEVE_JARS")
@@ -90,6 +91,8 @@ def arrange(kind: str, cache: Path, jars: tuple[str, ...], archive: Path, monkey
             byte = file.read(1)
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte[0] ^ 0x10]))
+    os.utime(place / RECORD, (LONG_AGO, LONG_AGO))
+    return place / RECORD
 
 
 @pytest.mark.slow
@@ -101,8 +104,10 @@ def test_any_archive_gives_the_same_result_and_says_nothing(
     jars = prepared.jars
     if kind == "stale":  # recorded from jars in another place: our own check finds nothing wrong, Java must
         jars = tuple(shutil.copy2(jar, tmp_path) for jar in jars)
-    arrange(kind, tmp_path / "cache", jars, Path(prepared.archive), monkeypatch)
+    record = arrange(kind, tmp_path / "cache", jars, Path(prepared.archive), monkeypatch)
     document, stderr = compact(tmp_path, tmp_path / "cache", jars)
+    if record is not None:  # an archive that a run takes is marked as used
+        assert (record.stat().st_mtime > LONG_AGO) is (kind in ("good", "stale"))
     assert stderr == ""
     assert (document["outcome"], document["stats"]["files_compacted"], document["stats"]["files_after"]) == ("done", 4, 1)
     assert ids_in(tmp_path / "warehouse") == [0, 1, 2, 3]

@@ -53,7 +53,7 @@ def committed(found: Run) -> Committed:
         raise BadRequestError(f"{wish}: it is made of steps", hint="`neve runs` lists the run of each step; roll that back.")
     if found.kind not in _KINDS:
         reason = f"a run of kind {found.kind} leaves no snapshot behind that the table could return to"
-        hint = "`neve restore RUN` brings back files that it put into the quarantine."
+        hint = "If it put files into the quarantine, `neve restore RUN` brings them back."
         raise BadRequestError(f"{wish}: {reason}", hint=hint)
     if not found.record:
         raise BadRequestError(f"{wish}: it has no record of commits", hint="Try `neve resume` first.")
