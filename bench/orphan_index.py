@@ -177,19 +177,19 @@ def _row(case: str, work: Callable[[], dict[str, int]]) -> Row:
 
 @contextmanager
 def _counted_reads() -> Iterator[list[int]]:
-    from pyiceberg.io.pyarrow import PyArrowFile
+    from neve.catalogs.local_file_io import LocalFile
 
-    original, number = PyArrowFile.open, [0]
+    original, number = LocalFile.open, [0]
 
-    def counted(self: PyArrowFile, *args: Any, **words: Any) -> Any:
+    def counted(self: LocalFile, *args: Any, **words: Any) -> Any:
         number[0] += 1
         return original(self, *args, **words)
 
-    PyArrowFile.open = counted  # type: ignore[method-assign]
+    LocalFile.open = counted  # type: ignore[method-assign]
     try:
         yield number
     finally:
-        PyArrowFile.open = original  # type: ignore[method-assign]
+        LocalFile.open = original  # type: ignore[method-assign]
 
 
 def _say(words: str) -> None:

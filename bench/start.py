@@ -15,11 +15,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.chart import BarChart
 from bench.chart_page import Figures, leave, machine
 from bench.process_tree import Measured, measure
+
+if TYPE_CHECKING:
+    from neve.state import StateStore
 
 COMMANDS = {
     "inspect": ("inspect", "db.{}"),
@@ -27,8 +30,12 @@ COMMANDS = {
     "runs": ("runs",),
     "compact": ("compact", "db.{}", "--force"),
     "maintain": ("maintain", "db.{}"),
-    "settle": ("quarantine", "settle", "db.{}"),
+    "settle": ("quarantine", "settle", "db.{}", "--now"),
+    "restore": ("restore", "restored", "--table", "db.{}"),
+    "purge": ("quarantine", "purge", "db.{}", "--set", "policy.trash-keep=1s"),
 }
+STRAYS = ("restored", "purged")
+"""Runs with one file each in the quarantine of every table: `settle` moves both, then one comes back and one is deleted."""
 MODES = ("off", "existing")
 BAR_RATIO = 0.75
 """What `compact` with an archive may take at most of its CPU time without one."""
@@ -92,7 +99,7 @@ def _list(text: str) -> list[str]:
 def _measure_java(java: str, options: argparse.Namespace, setups: dict[str, float]) -> Iterator[Row]:
     work = (options.work / java).absolute()
     names = [f"t{number}" for number in range(len(MODES) * options.repeats)]
-    _write_tables(work / "warehouse", names)
+    _write_tables(work / "warehouse", names, f"sqlite:///{work}/state.db")
     environ = _environ(java, work)
     setups[java] = _run(("setup",), work, environ).cpu_seconds
     for command in options.commands:
@@ -110,10 +117,12 @@ def _medians(runs: Mapping[str, list[Measured]], name: str) -> tuple[float, ...]
     return tuple(round(statistics.median(getattr(run, name) for run in runs[mode]), 2) for mode in MODES)
 
 
-def _write_tables(warehouse: Path, names: list[str]) -> None:
-    """Tables of eight files with 100 rows each; every run has one of its own."""
+def _write_tables(warehouse: Path, names: list[str], state: str) -> None:
+    """Tables of eight files with 100 rows each; every run has one of its own. Their stray files are in the quarantine."""
     import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
+
+    from neve.state import StateStore
 
     warehouse.mkdir(parents=True)
     catalog = SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
@@ -123,7 +132,18 @@ def _write_tables(warehouse: Path, names: list[str]) -> None:
         table = catalog.create_table(("db", name), schema=rows.schema)
         for _ in range(8):
             table.append(rows)
+        with StateStore.open(state) as store:
+            _add_strays(warehouse / "db" / name / "data", str(table.metadata.table_uuid), store)
     catalog.close()
+
+
+def _add_strays(data: Path, uuid: str, store: StateStore) -> None:
+    from neve.maintenance.quarantine import Candidate
+
+    for run in STRAYS:
+        stray = data / f"{run}.parquet"
+        stray.write_bytes(b"stray")
+        store.record_candidates(uuid, run, [Candidate(path=str(stray), reason="stray", size_bytes=5)], now_ms=1)
 
 
 def _environ(java: str, work: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ A process can have one Spark session. With several workers (`pytest -n 2`), each
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sqlite3
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.local_catalog import local_catalog
+pytest.register_assert_rewrite("tests.builders")  # before the first import, so that a failed assert shows its values
+
+from tests.builders.local_catalog import local_catalog  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +56,19 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEVE_STATE__URL", f"sqlite:///{tmp_path / 'state.db'}")
     monkeypatch.setenv("NEVE_CACHE__DIRECTORY", str(tmp_path / "metadata-cache"))
     monkeypatch.setenv("NEVE_SPARK__CLASS_ARCHIVE", "existing")  # nothing is recorded behind a test's back
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """The command line configures logging for the process; the next test must not see it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("neve", "py.warnings", "py4j", "urllib3", "boto3", "botocore", "s3transfer", "pyiceberg"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """No code path removes a file of a table but through the quarantine, and none takes rows away but where it is listed here.
 
-The package is read (`tests/removals.py`): every name that could remove a file or change a table destructively must stand in one
-of these lists, with the reason why it may. Whoever adds a removal elsewhere fails this test; the answer is
-`commit.unused_files.set_aside` for files that were never committed, `Quarantine.record_candidates` for others, and never a new
+`tests/builders/removal_calls.py` reads the source: every name that could remove a file or change a table destructively must be
+in one of these lists, with the reason why it is allowed. A removal anywhere else fails this test. Use
+`commit.unused_files.set_aside` for files that were never committed and `Quarantine.record_candidates` for others; never add a
 line here for files of a table.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from neve import ports
-from tests.removals import FILES, ROWS, SQL, findings, in_package
+from neve import ports, ttl_ports
+from tests.builders.removal_calls import FILES, ROWS, SQL, findings, in_package
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "neve"
 
@@ -68,9 +68,9 @@ NO_FILES = {
     "cli/runs.py:RunsGroup.parse_args": ({"remove"}, "a list"),
     **{
         place: ({"expire_snapshots"}, "an option: Neve's own expiry after a compaction, which only records files")
-        for place in ("cli/iceberg_compact.py:iceberg_compact", "job.py:job", "python_api.py:Table.compact")
+        for place in ("cli/compact.py:", "operations/compact.py:_expiry")
     },
-    "spark/table/bridge.py:TableBridge.swap_properties": ({"remove"}, "a Java map"),
+    "spark/table/bridge.py:TableBridge.swap_properties.load.send": ({"remove"}, "a Java map"),
     "spark/tasks/staging.py:staged": ({"remove"}, "Spark's cache of scan tasks"),
     "spark/table/deltas.py:commit_drop": ({"deleteFile"}, "an entry of a manifest (DeleteFiles, see DESTRUCTIVE)"),
     "spark/table/descriptions.py:Descriptions.numbers": ({"deleteFiles"}, "delete files of a scan's response"),
@@ -109,7 +109,7 @@ DESTRUCTIVE = {
     "samples/row_level.py:_merge": ({"MERGE INTO"}, "sample tables"),
     "samples/target.py:Target.purge": ({"DROP TABLE"}, "a sample table, asked for with replace=True"),
     "spark/tasks/probe.py:Probe._timed": ({"overwrite"}, "Spark's sink that writes nothing"),
-    "operations/rollback.py:_way_back": ({"CALL system."}, "a hint for people"),
+    "operations/rollback.py:_in_the_way": ({"CALL system."}, "a hint for people"),
 }
 NAMES_ONLY = {"spark/maintenance/ttl.py:SparkPastRows.delete", "spark/maintenance/ttl.py:SparkPastRows.drop"}
 """What takes rows away reaches its table by name, so it goes through `_destroy`, which compares uuid, branch and field id."""
@@ -182,8 +182,8 @@ def test_the_port_demands_a_proof_and_no_other_port_can_remove() -> None:
         assert (proof.annotation, proof.default) == ("Unreachable", inspect.Parameter.empty)
     removing = {
         f"{owner}.{name}"
-        for owner, port in vars(ports).items()
-        if isinstance(port, type) and port.__module__ == "neve.ports"
+        for owner, port in (vars(ports) | vars(ttl_ports)).items()
+        if isinstance(port, type) and port.__module__ in ("neve.ports", "neve.ttl_ports")
         for name in vars(port)
         if name in FILES or "discard" in name
     }

@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "neve"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = ROOT / "tests"
+TEST_MODULES = sorted(TESTS.rglob("*.py"))
 REFERENCE = ROOT / "docs" / "reference"
 
 MAX_LINES = 500
@@ -67,6 +69,25 @@ def init_logic(tree: ast.Module) -> list[str]:
             continue
         found.append(f"line {node.lineno}: {type(node).__name__}")
     return found
+
+
+def imported_tests(tree: ast.Module, package: str) -> list[str]:
+    """Test modules and conftests that a module of this package imports, absolutely or relative to it."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*parents, *([node.module] if node.module else [])])
+            found += [source, *(f"{source}.{alias.name}" for alias in node.names)]
+    # Tests are functions called test_ as well: only a name that is a file counts.
+    modules = [name for name in found if name.startswith("tests.") and is_test_module(name.rpartition(".")[2])]
+    return sorted({name for name in modules if (ROOT / (name.replace(".", "/") + ".py")).exists()})
+
+
+def is_test_module(name: str) -> bool:
+    return name == "conftest" or name.startswith("test_")
 
 
 def home_paths(text: str) -> list[str]:
@@ -132,6 +153,31 @@ def test_every_folder_of_the_package_is_a_package() -> None:
     # Alembic runs its scripts by path; they are no modules of ours.
     folders = {m.parent for m in MODULES if "migrations" not in m.parts}
     assert sorted(relative(f) for f in folders if not (f / "__init__.py").exists()) == []
+
+
+def test_no_module_imports_a_test_module_or_a_conftest() -> None:
+    """What test modules share is in `tests/builders`; a fixture is shared by its name."""
+    found = {}
+    for module in TEST_MODULES:
+        package = ".".join(module.relative_to(ROOT).parent.parts)
+        found[relative(module)] = imported_tests(ast.parse(module.read_text(encoding="utf-8")), package)
+    assert {name: modules for name, modules in found.items() if modules} == {}
+
+
+@pytest.mark.parametrize("module", sorted((TESTS / "builders").glob("*.py")), ids=relative)
+def test_a_builder_says_what_it_builds(module: Path) -> None:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "the module has no docstring"
+    assert forbidden_in(iter([module.stem])) == []
+    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")] == []
+
+
+def test_every_folder_of_the_tests_is_in_the_table_for_contributors() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = {relative(path.parent) for path in TEST_MODULES} - {"tests"}
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    rows = {name for cell in cells for name in re.findall(r"`(tests/[\w/]+)`", cell)}
+    assert rows == folders
 
 
 @pytest.mark.parametrize("module", ["neve", "neve.errors", "neve.cli.app"])
@@ -231,6 +277,21 @@ def test_the_init_check_sees_logic_and_spares_exports() -> None:
     exports = '"""Doc."""\nfrom neve.errors import NeveError\n__all__ = ["NeveError"]\n__version__ = "1"\n'
     assert init_logic(ast.parse(exports)) == []
     assert init_logic(ast.parse(exports + "def load(): ...\n")) == ["line 5: FunctionDef"]
+
+
+def test_the_import_check_sees_every_way_to_import_and_spares_builders() -> None:
+    imports = [
+        "from tests.core.test_files import x",
+        "from tests.core import test_files",
+        "import tests.conftest",
+        "from .test_files import x",
+        "from ..conftest import x",
+        "def late():\n    from tests.core.test_files import x",
+    ]
+    found = [imported_tests(ast.parse(text), "tests.core") for text in imports]
+    here, above = ["tests.core.test_files"], ["tests.conftest"]
+    assert found == [here, here, above, here, above, here]
+    assert imported_tests(ast.parse("from tests.builders.files import make_files, test_x"), "tests.core") == []
 
 
 def test_the_path_check_sees_homes_and_spares_addresses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -11,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from neve.errors import AccessDeniedError
-from neve.storage.files import Storage, StorageEntry
+from neve.storage.files import RealDirectories, Storage, StorageEntry
 
 if TYPE_CHECKING:
     from stack.endpoints import S3Endpoint
@@ -35,6 +36,32 @@ def test_local_entries_have_size_and_age_and_are_spelled_as_their_directory(tmp_
     assert found == [directories[0], StorageEntry(f"{root}/a", 2, 1_700_000_000_123), directories[1]]
     files = [entry for entry in storage.entries(root, recursive=True) if entry.size_bytes is not None]
     assert sorted(entry.path for entry in files) == sorted(f"{root}/{name}" for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "asked"),
+    [("region=EU", "region=eu"), ("region=eu", "region=EU"), ("d\u00e9", "de\u0301"), ("de\u0301", "d\u00e9")],
+)
+def test_a_disk_that_ignores_case_or_accents_has_one_name_for_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: str, asked: str
+) -> None:
+    (tmp_path / on_disk / "x").mkdir(parents=True)
+    assert RealDirectories()(f"{tmp_path}/{asked}/x") == f"{tmp_path}/{asked}/x"  # another directory, on most disks
+    names = {unicodedata.normalize("NFC", str(path)).casefold() for path in (tmp_path / on_disk, tmp_path / on_disk / "x")}
+    exists = os.path.lexists
+
+    def ignoring(path: str) -> bool:
+        return exists(path) or unicodedata.normalize("NFC", str(path)).casefold() in names
+
+    monkeypatch.setattr(os.path, "lexists", ignoring)
+    assert RealDirectories()(f"{tmp_path}/{asked}/x") == f"{tmp_path}/{on_disk}/x"
+    assert RealDirectories()(f"{tmp_path}/{on_disk}/x") == f"{tmp_path}/{on_disk}/x"
+
+
+def test_names_that_differ_in_case_are_two_directories_where_both_are_listed(tmp_path: Path) -> None:
+    for name in ("p=A", "P=a"):
+        (tmp_path / name).mkdir()
+        assert RealDirectories()(f"{tmp_path}/{name}") == f"{tmp_path}/{name}"
 
 
 def test_links_are_not_followed_and_what_is_gone_is_empty(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 
 from neve.errors import BadRequestError, MissingExtraError, NeveError, StorageError
-from neve.maintenance.quarantine import trash_path
+from neve.maintenance.quarantine import StoredFile, trash_path
 from neve.maintenance.removal import Unreachable
 from neve.storage.moves import LocalFiles, StoredFiles
 from neve.storage.s3 import is_same
-from tests.maintenance.quarantine_fakes import proof
+from tests.builders.fake_quarantines import proof
 
 
 @pytest.fixture
@@ -28,6 +29,14 @@ def put(directory: Path, name: str, content: str = "content") -> str:
     return str(path)
 
 
+def sizes(files: StoredFiles, *paths: str) -> list[int | None]:
+    return [found and found.size_bytes for found in files.stat(paths)]
+
+
+def seen(files: StoredFiles, *paths: str) -> dict[str, StoredFile]:
+    return {path: found or StoredFile(7, 0) for path, found in zip(paths, files.stat(paths), strict=True)}
+
+
 @pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}"])
 @pytest.mark.parametrize("name", ["data/plain", "data/day=2024-02-29/x", "with space", "100%25", "a#b?c", "über"])
 def test_a_file_goes_to_the_trash_and_back_however_it_is_spelled(
@@ -35,9 +44,9 @@ def test_a_file_goes_to_the_trash_and_back_however_it_is_spelled(
 ) -> None:
     path = spelling.format(put(tmp_path, name))
     trash = trash_path(path, "r1", spelling.format(tmp_path))
-    assert files.sizes([path, trash]) == [7, None]
-    assert files.move([(path, trash)], proof(path)) == {}
-    assert files.sizes([path, trash]) == [None, 7]
+    assert sizes(files, path, trash) == [7, None]
+    assert files.move([(path, trash)], proof(path), seen(files, path)) == {}
+    assert sizes(files, path, trash) == [None, 7]
     assert (tmp_path / ".neve-trash" / "r1" / name).read_text() == "content"
     assert files.put_back([(trash, path)]) == {}
     assert (tmp_path / name).read_text() == "content"
@@ -48,12 +57,41 @@ def test_a_move_overwrites_nothing_and_the_others_go_on(tmp_path: Path, files: S
     a, b = put(tmp_path, "a"), put(tmp_path, "b")
     taken = put(tmp_path, "taken", "mine")
     gone = str(tmp_path / "gone")
-    failures = files.move([(a, taken), (gone, f"{gone}2"), (b, f"{b}2")], proof(a, b, gone))
+    failures = files.move([(a, taken), (gone, f"{gone}2"), (b, f"{b}2")], proof(a, b, gone), seen(files, a, b, gone))
     assert failures == {
         a: f"Cannot move {a}: there is a file at {taken}",
         gone: f"Cannot move {gone}: [Errno 2] No such file or directory: '{gone}' -> '{gone}2'",
     }
     assert (Path(a).read_text(), Path(taken).read_text(), Path(f"{b}2").read_text()) == ("content", "mine", "content")
+
+
+def test_a_file_that_was_written_again_since_it_was_seen_stays(tmp_path: Path, files: StoredFiles) -> None:
+    path = put(tmp_path, "a")
+    before = seen(files, path)
+    put(tmp_path, "a", "another")
+    os.utime(path, (1, 1))
+    assert files.move([(path, f"{path}2")], proof(path), before) == {
+        path: f"Cannot move {path}: it was written again since it was checked"
+    }
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_that_is_replaced_between_the_check_and_the_rename_is_put_back(
+    tmp_path: Path, files: StoredFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = put(tmp_path, "a"), Path.rename
+
+    def replaced(old: Path, new: Path) -> Path:
+        put(tmp_path, "a", "of a writer")
+        return rename(old, new)
+
+    monkeypatch.setattr(Path, "rename", replaced)
+    target = f"{tmp_path}/.neve-trash/r/a"
+    assert files.move([(path, target)], proof(path), seen(files, path)) == {
+        path: f"Cannot move {path}: it was written again since it was checked"
+    }
+    assert Path(path).read_text() == "of a writer"
+    assert not Path(target).exists()
 
 
 def test_deleting_what_is_not_there_is_fine_and_empty_trash_goes_with_the_last_file(tmp_path: Path, files: StoredFiles) -> None:
@@ -83,7 +121,7 @@ def test_without_a_proof_that_covers_every_file_none_is_touched(tmp_path: Path, 
     with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
         store.delete([proved, other], proof(proved))
     with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
-        store.move([(proved, f"{proved}2"), (other, f"{other}2")], proof(proved))
+        store.move([(proved, f"{proved}2"), (other, f"{other}2")], proof(proved), {})
     with pytest.raises(NeveError, match=rf"^Cannot remove {other}: nobody has checked that no snapshot needs it$"):
         store.delete([other], Unreachable.of_nothing())
     with pytest.raises(TypeError, match=r"^Cannot remove files: a proof is needed that nothing needs them, not frozenset$"):
@@ -97,7 +135,7 @@ def test_without_a_proof_that_covers_every_file_none_is_touched(tmp_path: Path, 
 
 def test_a_file_in_the_way_of_a_directory_is_no_file(tmp_path: Path, files: StoredFiles) -> None:
     path = put(tmp_path, "a")
-    assert files.sizes([f"{path}/b", path]) == [None, 7]
+    assert sizes(files, f"{path}/b", path) == [None, 7]
 
 
 def test_a_disk_keeps_no_versions(tmp_path: Path, files: StoredFiles) -> None:
@@ -108,7 +146,7 @@ def test_a_disk_keeps_no_versions(tmp_path: Path, files: StoredFiles) -> None:
 
 def test_other_storage_is_refused(files: StoredFiles) -> None:
     with pytest.raises(BadRequestError, match=r"^Cannot move files on gs: only those on local disks and on S3") as caught:
-        files.sizes(["gs://b/k"])
+        files.stat(["gs://b/k"])
     assert caught.value.hint == "They stay in the quarantine's list, and in their place."
 
 
@@ -130,7 +168,7 @@ def test_a_server_that_is_gone_is_worth_a_retry() -> None:
     gone = {"s3.endpoint": "http://127.0.0.1:9", "s3.region": "us-east-1", "s3.connect-timeout": "1", "s3.request-timeout": "1"}
     keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
     with pytest.raises(StorageError, match=r"^Cannot look at s3://b/k: ") as caught:
-        StoredFiles({**gone, **keys}).sizes(["s3://b/k"])
+        StoredFiles({**gone, **keys}).stat(["s3://b/k"])
     assert caught.value.retryable
 
 

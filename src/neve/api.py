@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, Signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from neve.errors import BadRequestError
 from neve.operations.registry import OPERATIONS, RegisteredOperation, parameters, requested
 from neve.table.depth import Depth
 from neve.table.state import MAIN
@@ -38,45 +37,72 @@ if TYPE_CHECKING:
     from neve.rewrite.advice import Advice
     from neve.rewrite.journal import JournaledRun
     from neve.rewrite.plan import Plan
-    from neve.rewrite.planner import Request
     from neve.rewrite.record import RunRecord
-    from neve.rewrite.remaining import Remaining
     from neve.rewrite.work_order import WorkOrder, WorkResult
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
     from neve.state.rows import Run
     from neve.table.state import TableName
 
-_RUNS_SEARCHED = 1_000
-"""How far back a run is found by the beginning of its id; a whole id is always found."""
+_OF_FILES = ("tier", "kernel", "force", "partitions", "where", "branch")
+"""Fields that `rewrite.planner.Request` shares with the requests of compact and cluster."""
 
 
-def _method(operation: RegisteredOperation) -> Callable[..., Any]:
-    def method(self: Neve, table: str, *given: Any, progress: Progress | None = None, **options: Any) -> Any:
-        is_made = bool(given) and isinstance(given[0], operation.request)
-        request = given[0] if is_made else requested(operation.request, *given, **options)
-        return self.run_operation(operation, table, request, progress)
+def _asked(operation: RegisteredOperation, given: Sequence[Any], request: Any, options: Mapping[str, Any]) -> Any:
+    """The request of an operation: one that was made, or its fields; what is said besides a request has the last word."""
+    if given and isinstance(given[0], operation.request):
+        given, request = given[1:], given[0]
+    if isinstance(request, operation.request) and not given and not options:
+        return request
+    names = vars(request) if isinstance(request, operation.request) else _OF_FILES if request is not None else ()
+    return requested(operation.request, *given, **{name: getattr(request, name) for name in names} | dict(options))
 
-    method.__name__, method.__doc__ = operation.name, operation.request.__doc__
-    table = Parameter("table", Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
-    method.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), table, *parameters(operation.request)])  # type: ignore[attr-defined]
-    return method
+
+def _method(name: str) -> Callable[..., Any]:
+    """The method of a registered operation."""
+    operation = OPERATIONS[name]
+
+    def method(
+        self: Neve, table: str, *given: Any, request: Any = None, progress: Progress | None = None, **options: Any
+    ) -> Any:
+        asked = _asked(operation, given, request, options)
+        with self.table(table, progress, branch=getattr(asked, "branch", MAIN)) as context:
+            return context.sourced(context.timed(operation.run(context, asked)))
+
+    def method_of_run(self: Neve, *given: Any, request: Any = None, progress: Progress | None = None, **options: Any) -> Any:
+        asked = _asked(operation, given, request, options)
+        with self.table(operation.table_of(self.connection, asked), progress) as context:
+            return context.sourced(context.timed(operation.run(context, asked)))
+
+    made: Callable[..., Any] = method_of_run if operation.of_run else method
+    made.__name__, made.__doc__ = operation.name, operation.request.__doc__
+    table = [] if operation.of_run else [Parameter("table", Parameter.POSITIONAL_OR_KEYWORD, annotation="str")]
+    made.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("self", Parameter.POSITIONAL_ONLY), *table, *parameters(operation.request)]
+    )
+    return made
 
 
 class Neve:
     """A connection. Use it as a context manager: everything is opened at its first use and closed at the end."""
 
-    deletes: Callable[..., UpkeepRecord] = _method(OPERATIONS["deletes"])
-    expire: Callable[..., ExpiryRecord] = _method(OPERATIONS["expire"])
-    maintain: Callable[..., MaintainRecord] = _method(OPERATIONS["maintain"])
-    manifests: Callable[..., ManifestsRecord] = _method(OPERATIONS["manifests"])
-    orphans: Callable[..., OrphanRecord] = _method(OPERATIONS["orphans"])
-    prevent: Callable[..., PreventionRecord] = _method(OPERATIONS["prevent"])
-    purge: Callable[..., QuarantineRecord] = _method(OPERATIONS["purge"])
-    settle: Callable[..., QuarantineRecord] = _method(OPERATIONS["settle"])
-    stats: Callable[..., StatisticsRecord] = _method(OPERATIONS["stats"])
-    tags: Callable[..., TagsRecord] = _method(OPERATIONS["tags"])
-    ttl: Callable[..., TtlRecord] = _method(OPERATIONS["ttl"])
+    cluster: Callable[..., RunRecord] = _method("cluster")
+    compact: Callable[..., RunRecord] = _method("compact")
+    deletes: Callable[..., UpkeepRecord] = _method("deletes")
+    expire: Callable[..., ExpiryRecord] = _method("expire")
+    maintain: Callable[..., MaintainRecord] = _method("maintain")
+    manifests: Callable[..., ManifestsRecord] = _method("manifests")
+    orphans: Callable[..., OrphanRecord] = _method("orphans")
+    prevent: Callable[..., PreventionRecord] = _method("prevent")
+    purge: Callable[..., QuarantineRecord] = _method("purge")
+    restore: Callable[..., QuarantineRecord] = _method("restore")
+    resume: Callable[..., RunRecord] = _method("resume")
+    rollback: Callable[..., RolledBack] = _method("rollback")
+    roll_back = rollback
+    settle: Callable[..., QuarantineRecord] = _method("settle")
+    stats: Callable[..., StatisticsRecord] = _method("stats")
+    tags: Callable[..., TagsRecord] = _method("tags")
+    ttl: Callable[..., TtlRecord] = _method("ttl")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -113,11 +139,6 @@ class Neve:
 
         return TableContext(self.connection, table, progress, branch=branch)
 
-    def run_operation(self, operation: RegisteredOperation, table: str, request: Any, progress: Progress | None = None) -> Any:
-        """Carries out a request of a registered operation."""
-        with self.table(table, progress, branch=getattr(request, "branch", MAIN)) as context:
-            return operation.run(context, request)
-
     def inspect(
         self,
         table: str,
@@ -138,59 +159,9 @@ class Neve:
 
         return compact.advise(self.table(table), every)
 
-    def plan(self, table: str, *, request: Request | None = None, progress: Progress | None = None) -> Plan:
+    def plan(self, table: str, *, request: Any = None, progress: Progress | None = None) -> Plan:
         """What a compaction of the table would do, with reasons and prices. Reads metadata only."""
-        from neve.operations import compact
-        from neve.rewrite.planner import Request
-
-        request = request or Request()
-        return compact.plan(self.table(table, progress, branch=request.branch), request)[1]
-
-    def compact(
-        self, table: str, *, request: Request | None = None, progress: Progress | None = None, **options: Any
-    ) -> RunRecord:
-        """Plans and carries out a compaction; the table reads the same rows at every moment.
-
-        Options are `verify`, `probe_query`, `expire_snapshots` and `snapshot_retention_hours`. With `expire_snapshots` it then
-        expires snapshots under the same lease: those older than so many hours, or by the table's own retention.
-        """
-        from neve.operations import compact
-        from neve.rewrite.planner import Request
-
-        request = request or Request()
-        with self.table(table, progress, branch=request.branch) as context:
-            return compact.run(context, request, **options)
-
-    def cluster_plan(
-        self,
-        table: str,
-        by: str | None = None,
-        *,
-        kind: str | None = None,
-        request: Request,
-        progress: Progress | None = None,
-    ) -> Plan:
-        """What `cluster` would do. Reads metadata only, and stores nothing."""
-        from neve.operations import cluster
-
-        return cluster.plan(self.table(table, progress, branch=request.branch), by, kind, request)
-
-    def cluster(
-        self,
-        table: str,
-        by: str | None = None,
-        *,
-        kind: str | None = None,
-        request: Request,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> RunRecord:
-        """Rewrites files that overlap most, in the order of these columns. The table stores them, and they are its own unless
-        given. Options are `verify` and `probe_query`."""
-        from neve.operations import cluster
-
-        with self.table(table, progress, branch=request.branch) as context:
-            return cluster.run(context, by, kind, request, **options)
+        return cast("Plan", self.compact(table, request=request, progress=progress, dry_run=True))
 
     def work_orders(self, plan: Plan) -> list[WorkOrder]:
         """The plan as orders that can be carried out anywhere, by `execute` or by `neve work`, and then committed."""
@@ -210,7 +181,7 @@ class Neve:
         from neve.operations import results as operation
 
         with self.table(str(plan.table), progress) as context:
-            return operation.run(context, plan, results)
+            return context.timed(operation.run(context, plan, results))
 
     def quarantine(self, table: str) -> tuple[QuarantinedRun, ...]:
         """What is in the table's quarantine: files of each run, by reason and fate."""
@@ -224,20 +195,11 @@ class Neve:
 
         return quarantine.files_of(self.table(table), run)
 
-    def restore(
-        self, run: str, *, table: str | None = None, dry_run: bool = False, progress: Progress | None = None
-    ) -> QuarantineRecord:
-        """Puts the files back that a run put into the quarantine, unless they are purged. Expired snapshots stay expired."""
-        from neve.operations import quarantine
+    def unfinished(self, run: str | None = None) -> tuple[JournaledRun, ...]:
+        """Runs that were begun and never ended. Raises BadRequestError if a run is named, and none of them begins so."""
+        from neve.context.runs import unfinished
 
-        found = self.run(run) if table is None else None
-        with self.table(table or (found.table_name if found else ""), progress) as context:
-            return quarantine.run_restore(context, run, found, dry_run=dry_run)
-
-    def unfinished(self) -> tuple[JournaledRun, ...]:
-        """Runs that were begun and never ended."""
-        records = self.connection.records()
-        return records.unfinished() if records is not None else ()
+        return unfinished(self.connection.records(), run)
 
     def require_resumable(self, journalled: JournaledRun) -> None:
         """Raises LeaseHeldError while the owner of an interrupted run is at work on it, or may be."""
@@ -245,34 +207,6 @@ class Neve:
 
         with self.table(str(journalled.plan.table)) as context:
             resume.require_resumable(context, journalled)
-
-    def resume(self, journalled: JournaledRun, *, progress: Progress | None = None) -> RunRecord:
-        """Takes a run up where it stopped: what was written is committed if it still holds, the rest is done again."""
-        from neve.operations import resume
-
-        with self.table(str(journalled.plan.table), progress) as context:
-            return resume.run(context, journalled)
-
-    def preview_resume(self, journalled: JournaledRun) -> Remaining:
-        """What `resume` would do with each group of the run. Changes nothing, and starts no Spark."""
-        from neve.operations import resume
-
-        return resume.run_preview(self.table(str(journalled.plan.table)), journalled)
-
-    def abandon(self, journalled: JournaledRun) -> RunRecord:
-        """Ends an interrupted run without committing anything of it; no file is removed."""
-        from neve.operations import resume
-
-        with self.table(str(journalled.plan.table)) as context:
-            return resume.abandon(context, journalled)
-
-    def roll_back(self, run_id: str, *, dry_run: bool = False) -> RolledBack:
-        """Rolls back what a run committed, unless others have committed since; a `dry_run` changes nothing."""
-        from neve.operations import rollback
-
-        record = rollback.committed(self.run(run_id))
-        with self.table(record.table) as context:
-            return rollback.run(context, record, dry_run=dry_run)
 
     def runs(self, table: str | None = None, *, limit: int = 100) -> tuple[Run, ...]:
         """Runs that were recorded, newest first."""
@@ -286,19 +220,9 @@ class Neve:
 
     def run(self, run_id: str) -> Run:
         """One run, by its id or by how that begins."""
-        store = self.connection.records()
-        exact = store.run(run_id) if store is not None else None
-        known = store.runs(limit=_RUNS_SEARCHED) if store is not None and exact is None else ()
-        found = [exact] if exact else [run for run in known if run.run_id.startswith(run_id)]
-        if len(found) == 1 and store is not None:
-            from neve.context.runs import with_interrupted
+        from neve.context.runs import find_run
 
-            return with_interrupted(found, store, self.connection.clock)[0]
-        if not found:
-            raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint="`neve runs` lists them.")
-        some = ", ".join(run.run_id for run in found[:3])
-        message = f"Cannot choose run {run_id!r}: {len(found)} runs begin so ({some})"
-        raise BadRequestError(message, hint="Write more of the id.")
+        return find_run(self.connection.records(), self.connection.clock, run_id)
 
     def tables(self, namespace: str | None = None) -> Iterator[TableName]:
         """Tables of the default catalog; `namespace` may begin with the name of another."""
@@ -331,9 +255,11 @@ class Neve:
         return prepare(self.connection.spark_options(), needs)
 
     def doctor(self, *, start_spark: bool = False) -> tuple[DoctorCheck, ...]:
-        """Whether everything that Neve needs is there."""
+        """Whether everything that Neve needs is there. A reference that leads nowhere fails one check and ends none other."""
+        from neve.catalogs.opening import spark_needs
         from neve.catalogs.probe import probe_catalog, probe_of_warehouse
-        from neve.doctor import run_checks
+        from neve.doctor import run_checks, settings_probe
+        from neve.settings.unresolved import unresolved
 
         place = self.connection
         described = place.described.get(place.default or "")
@@ -343,11 +269,12 @@ class Neve:
             probes["catalog"] = lambda: probe_catalog(catalog)
             probes["warehouse"] = probe_of_warehouse(described, place.environ)
             clock = self._clock_elsewhere(described)
-        conf, needs = place.spark_catalogs()
+        broken = unresolved(place.settings, place.environ)
         return run_checks(
-            options=place.spark_options(),
-            catalog_conf=conf,
-            needs=needs,
+            options=place.spark_options(lenient=True),
+            catalog_conf={} if broken else place.spark_catalogs()[0],
+            needs={need for each in place.described.values() for need in spark_needs(each, place.environ)},
+            settings=settings_probe(broken),
             probes={**probes, "state store": self._probe_state},
             remote_clock=clock,
             start_spark=start_spark,
@@ -361,7 +288,7 @@ class Neve:
         from neve.catalogs.storage import scheme
         from neve.doctor import file_clock, http_clock
 
-        opened = revealed(described, self.connection.environ)
+        opened = revealed(described, self.connection.environ, lenient=True)
         if (opened.uri or "").startswith(("http://", "https://")):
             return http_clock(str(opened.uri))
         if opened.warehouse and scheme(opened.warehouse) == "file":

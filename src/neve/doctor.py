@@ -13,14 +13,16 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from neve.errors import MissingExtraError, NeveError
+from neve.errors import MissingExtraError, NeveError, SettingsError
+from neve.outage import outage
+from neve.settings.unresolved import Unresolved
 from neve.spark.runtime import distribution, jars, session
 from neve.spark.runtime.java import Java, find_java, submitted_home
 from neve.spark.runtime.session import SparkOptions
@@ -63,6 +65,7 @@ def run_checks(
     options: SparkOptions | None = None,
     catalog_conf: Mapping[str, str] | None = None,
     needs: Collection[str] = (),
+    settings: Probe | None = None,
     probes: Mapping[str, Probe | None] | None = None,
     remote_clock: RemoteClock | None = None,
     start_spark: bool = False,
@@ -72,7 +75,10 @@ def run_checks(
     """All checks, in the order in which they build on each other. A probe that is None counts as not configured."""
     options = options or SparkOptions()
     environ = os.environ if environ is None else environ
-    checks = [check_python(), *_spark_checks(options, needs, environ)]
+    checks = [check_python()]
+    if settings is not None:
+        checks.append(_guarded("settings", settings))
+    checks += _spark_checks(options, needs, environ)
     if start_spark:
         checks.append(_check_session(checks, lambda: open_session(options, catalog_conf=catalog_conf or {}, needs=needs)))
     checks += [_check_probe(name, probe) for name, probe in (probes or {}).items()]
@@ -158,7 +164,37 @@ def _python_of_a_worker(_answer: int) -> str:
 
 
 def _check_probe(name: str, probe: Probe | None) -> DoctorCheck:
-    return DoctorCheck(name, Status.SKIP, "not configured") if probe is None else _guarded(name, probe)
+    if probe is None:
+        return DoctorCheck(name, Status.SKIP, "not configured")
+    try:
+        return DoctorCheck(name, Status.OK, probe())
+    except SettingsError as error:  # the check of the settings has failed with all of them
+        return DoctorCheck(name, Status.SKIP, f"not checked: {error}")
+    except Exception as error:
+        return _broken(name, error)
+
+
+def settings_probe(unresolved: Collection[Unresolved]) -> Probe:
+    """Fails with every reference of the settings that leads nowhere."""
+
+    def check() -> str:
+        if not unresolved:
+            return "every reference to a secret resolves"
+        told = "; ".join(f"{each.key}: {each.reason[0].lower()}{each.reason[1:]}" for each in unresolved)
+        raise SettingsError(told, hint=" ".join(dict.fromkeys(each.hint for each in unresolved)))
+
+    return check
+
+
+def check_without_settings(error: NeveError, *, environ: Mapping[str, str] | None = None) -> tuple[DoctorCheck, ...]:
+    """The checks of the machine itself, where settings cannot be read or name no place to work on."""
+
+    def fail() -> str:
+        raise error
+
+    checks = run_checks(settings=fail, probes=dict.fromkeys(("catalog", "warehouse", "state store")), environ=environ)
+    unread = "not checked, since the settings cannot be used"
+    return tuple(replace(check, detail=unread) if check.detail == "not configured" else check for check in checks)
 
 
 def check_clock(remote_clock: RemoteClock | None, *, local_clock: Callable[[], float] = time.time) -> DoctorCheck:
@@ -169,7 +205,8 @@ def check_clock(remote_clock: RemoteClock | None, *, local_clock: Callable[[], f
     try:
         remote = remote_clock()
     except Exception as error:
-        return DoctorCheck("clock", Status.SKIP, f"the other clock cannot be read: {error}")
+        found = outage(error)
+        return DoctorCheck("clock", Status.SKIP, f"the other clock cannot be read: {found.cause if found else error}")
     ours = (begun + local_clock()) / 2
     skew = ours - remote
     detail = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the catalog or storage"
@@ -232,12 +269,15 @@ def _guarded(name: str, probe: Probe) -> DoctorCheck:
     """A doctor that dies of what it finds is no use: every exception becomes a failed check."""
     try:
         return DoctorCheck(name, Status.OK, probe())
-    except NeveError as error:
-        return _failed(name, error)
     except Exception as error:
-        return DoctorCheck(
-            name, Status.FAIL, f"{type(error).__name__}: {error}", "Run again with --debug to see where it comes from."
-        )
+        return _broken(name, error)
+
+
+def _broken(name: str, error: Exception) -> DoctorCheck:
+    if isinstance(error, NeveError):
+        return _failed(name, error)
+    hint = "Run again with --debug to see where it comes from."
+    return DoctorCheck(name, Status.FAIL, f"{type(error).__name__}: {error}", hint)
 
 
 def _failed(name: str, error: NeveError) -> DoctorCheck:

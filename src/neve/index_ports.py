@@ -9,6 +9,7 @@ from neve.errors import NeveError
 from neve.maintenance.file_index import TableIndex
 from neve.maintenance.orphans import Judged, OrphanRules
 from neve.maintenance.quarantine import Candidate
+from neve.table.document import TableOutline
 from neve.table.state import Manifest
 
 _Key = TypeVar("_Key")
@@ -53,6 +54,23 @@ class References(Protocol):
 
     def read(self, path: str, length: int) -> bytes:
         """The bytes of a manifest. Raises NeveError, also where it has another length."""
+        ...
+
+
+class TableVersion(References, Protocol):
+    """An Iceberg table as one metadata file has it."""
+
+    @property
+    def outline(self) -> TableOutline:
+        """What the metadata file names directly."""
+        ...
+
+    def at(self, metadata_location: str) -> TableVersion | None:
+        """The table as another metadata file has it; None if that file is gone or empty. Raises NeveError."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file. Raises NeveError where nobody can tell."""
         ...
 
 
@@ -104,16 +122,8 @@ class OrphanSearch(Protocol):
         """What the files are, by the rules and by the table's metadata as it is loaded now."""
         ...
 
-    def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
-        """Table uuids of metadata files. Raises InDoubtError where one does not tell, or is gone since it was listed; of a list
-        that others made, those that are gone are left out."""
-        ...
-
-    def hold(self, metadata_files: Iterable[str]) -> Judged:
-        """What the files are if snapshots are needed too that only these versions have, as far as they can be read.
-
-        Raises InDoubtError if there are many.
-        """
+    def hold(self, paths: Iterable[str]) -> Judged:
+        """What the files are if these are needed too, by versions of the table that its history does not have."""
         ...
 
     def drop(self, metadata_files: Iterable[str]) -> Judged:

@@ -10,82 +10,42 @@ import io
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 from neve.cli.call import Call
-from neve.cli.command import command, examples
-from neve.cli.compact import DryRun, exit_code
-from neve.cli.iceberg_compact import MinSize, Partition, TargetSize, partitions_of, sizes
+from neve.cli.command import examples
+from neve.cli.compact import EXPIRY, exit_code
+from neve.cli.iceberg_compact import PARTITIONS, SIZES, partitions_of, sizes, table_option
+from neve.cli.operation_command import request_command
 from neve.cli.options import KnobCommand
 from neve.cli.output import JsonOutput
-from neve.cli.requests import (
-    Branch,
-    ExpireSnapshots,
-    Force,
-    Kernel,
-    SnapshotRetentionHours,
-    Tier,
-    Where,
-    refuse_expiry_in_dry_run,
-    request_of,
-)
-
-if TYPE_CHECKING:
-    from neve.rewrite.planner import Request
-
-Table = Annotated[
-    str, typer.Option("--table", metavar="NAME", help=r"\[catalog.]\[namespace.]table, as Spark reads it in this session.")
-]
 
 
-@command
-def job(
-    call: Call,
-    table: Table,
-    tier: Tier = None,
-    kernel: Kernel = None,
-    partition: Partition = None,
-    where: Where = None,
-    branch: Branch = "main",
-    force: Force = False,
-    target_size_mb: TargetSize = None,
-    min_size_mb: MinSize = None,
-    expire_snapshots: ExpireSnapshots = False,
-    snapshot_retention_hours: SnapshotRetentionHours = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Rewrite small files of a table into good ones, in the Spark session that spark-submit configured.
-
-    Prints one line of JSON: the record of the run, the plan with --dry-run, or what went wrong.
-
-    Leaves with exit code 0 if done or nothing was worth doing, 1 if failed, 2 if asked for what cannot be, 3 if partly done.
-    """
-    shared = call.shared
+def _job(call: Call, options: dict[str, Any]) -> None:
+    shared, table = call.shared, options.pop("table")
     table = f"{shared.catalog}.{table}" if shared.catalog else table
-    call.shared = replace(shared, json=True, catalog=None, set=[*sizes(target_size_mb, min_size_mb), *shared.set])
-    patterns, predicate = partitions_of(partition, where)
-    request = request_of(tier, kernel, patterns, where=predicate, branch=branch, force=force)
-    if dry_run:
-        refuse_expiry_in_dry_run(table, expire_snapshots=expire_snapshots, hours=snapshot_retention_hours)
-    expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
+    set_ = [*sizes(options.pop("target_size_mb"), options.pop("min_size_mb")), *shared.set]
+    call.shared = replace(shared, json=True, catalog=None, set=set_)
+    patterns, predicate = partitions_of(options["partitions"], options["where"])
     line = io.StringIO()
-    code = _carry_out(call, table, request, JsonOutput(line), dry_run=dry_run, expiry=expiry)
+    code = _carry_out(call, table, {**options, "partitions": patterns, "where": predicate}, JsonOutput(line))
     sys.stdout.write(json.dumps(json.loads(line.getvalue()), separators=(",", ":")) + "\n")
     if code:
         raise typer.Exit(code)
 
 
-def _carry_out(call: Call, table: str, request: Request, output: JsonOutput, *, dry_run: bool, expiry: dict[str, Any]) -> int:
+def _carry_out(call: Call, table: str, asked: dict[str, Any], output: JsonOutput) -> int:
     from neve.api import Neve
     from neve.spark.caller.session import submitted_session
 
     with submitted_session() as spark, Neve.open(call.loaded, warehouse=call.shared.warehouse, spark=spark) as neve:
-        if dry_run:
-            output.plan(neve.plan(table, request=request), groups=0)
+        if asked["dry_run"]:
+            planned: Any = neve.compact(table, **asked)
+            output.plan(planned, groups=0)
             return 0
-        record = neve.compact(table, request=request, **expiry)
+        record = neve.compact(table, **asked)
     output.ended(record, next_steps=())
     return exit_code(record)
 
@@ -104,7 +64,25 @@ app.command(
         "spark-submit job.py --table lake.db.events --where 'day >= current_date() - INTERVAL 7 DAYS' --tier major",
         "python -m neve.job --table lake.db.events --dry-run",
     ),
-)(job)
+)(
+    request_command(
+        "compact",
+        _job,
+        title="job",
+        help="""Rewrite small files of a table into good ones, in the Spark session that spark-submit configured.
+
+    Prints one line of JSON: the record of the run, the plan with --dry-run, or what went wrong.
+
+    Leaves with exit code 0 if done or nothing was worth doing, 1 if failed, 2 if asked for what cannot be, 3 if partly done.
+    """,
+        offered=("table", "tier", "kernel", "partitions", "where", "branch", "force", *SIZES, *EXPIRY, "dry_run"),
+        extra={
+            "table": table_option(r"\[catalog.]\[namespace.]table, as Spark reads it in this session."),
+            "partitions": PARTITIONS,
+            **SIZES,
+        },
+    )
+)
 
 
 if __name__ == "__main__":

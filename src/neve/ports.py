@@ -8,10 +8,9 @@ from typing import Any, Literal, Protocol
 from neve.commit.lease_terms import Lease, Taken
 from neve.health.queries import Planned
 from neve.maintenance.manifests import ManifestPlan, WrittenManifests
-from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined
+from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined, StoredFile
 from neve.maintenance.removal import Unreachable
 from neve.maintenance.tags import Tag
-from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
 from neve.rewrite.compactions import CompactionCommit
 from neve.rewrite.content import ContentProof
 from neve.rewrite.equality_rows import ResolveDelete, ResolvedFile, ResolveInput
@@ -63,6 +62,10 @@ class TableReader(Protocol):
 
     def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
         """Row groups per file from footers; reads data files' ends, so only on request."""
+        ...
+
+    def from_cache(self) -> bool:
+        """Whether all that was read so far came from the cache, and nothing from storage."""
         ...
 
 
@@ -125,8 +128,8 @@ class QueryPlanner(Protocol):
         ...
 
 
-class TableWriter(Protocol):
-    """The table where it is committed to: one loaded version of it, moved on by `refresh`."""
+class TableEntry(Protocol):
+    """A table's entry in its catalog: one loaded version, moved on by `refresh`. Leases and the quarantine need no more."""
 
     def refresh(self) -> None:
         """Loads the newest metadata. Raises TableGoneError if the table was dropped, renamed or replaced."""
@@ -144,6 +147,26 @@ class TableWriter(Protocol):
         """The location of the loaded metadata file."""
         ...
 
+    def location(self) -> str:
+        """The table's own location."""
+        ...
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        ...
+
+    def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
+        """The same as `swap_property` for several at once; `expected` may name others than those that change."""
+        ...
+
+    def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
+        """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
+        ...
+
+
+class TableWriter(TableEntry, Protocol):
+    """The table where snapshots are committed to."""
+
     def head(self, branch: str = MAIN) -> int | None:
         """The branch's snapshot."""
         ...
@@ -154,10 +177,6 @@ class TableWriter(Protocol):
 
     def shape(self) -> dict[str, int]:
         """What must not change between plan and commit, by name."""
-        ...
-
-    def properties(self) -> dict[str, str]:
-        """The table's properties."""
         ...
 
     def schema_json(self) -> dict[str, Any]:
@@ -226,14 +245,6 @@ class TableWriter(Protocol):
         `referenced` are the data files that must still be live: all those that `added` or `removed` apply to. A conflict if one
         was removed since `head`, or was given a vector where `added` has one, or if a file of `removed` is gone.
         """
-        ...
-
-    def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
-        """The same for several properties at once; `expected` may name others than those that change."""
-        ...
-
-    def swap_property(self, key: str, expected: str | None, value: str | None) -> bool:
-        """Changes one property if it is as expected, in one step; False if it is not. None stands for no such property."""
         ...
 
     def roll_back(self, snapshot_id: int, to: int, branch: str = MAIN) -> bool:
@@ -407,12 +418,15 @@ class FileStore(Protocol):
     """Whole files in a table's storage. Each method takes many and goes on where one fails: what it gives back are reasons, by
     path. A file of a table leaves its place only with a proof; without one that covers it, nothing is done and this raises."""
 
-    def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """The size of each; None where there is no such file. Raises where that cannot be told."""
+    def stat(self, paths: Sequence[str]) -> list[StoredFile | None]:
+        """The size and time of each; None where there is no such file. Raises where that cannot be told."""
         ...
 
-    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
-        """Moves files, and overwrites none; a source goes only after its copy is known to be whole."""
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable, seen: Mapping[str, StoredFile]) -> dict[str, str]:
+        """Moves files, and overwrites none; a source goes only after its copy is known to be whole.
+
+        `seen` has what `stat` returned for each source when it was judged. One that is another file by now stays.
+        """
         ...
 
     def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -433,27 +447,6 @@ class FileStore(Protocol):
 
     def undelete(self, paths: Sequence[str]) -> dict[str, str]:
         """Brings files back that were deleted where versions are kept."""
-
-
-class PastRows(Protocol):
-    """Rows of a table that are past their time, in the files of a snapshot. Columns are found by field id, never by name."""
-
-    def candidates(self, snapshot_id: int, rule: TtlRule, limits: TtlLimits) -> list[LiveFile]:
-        """Data files that may hold some, with the bounds of the rule's column."""
-        ...
-
-    def tallies(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: TtlLimits) -> Mapping[str, Tally]:
-        """The rows of each of these files that are not deleted yet; files without any are left out."""
-        ...
-
-    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:
-        """Removes whole files from the table. Raises as `TableWriter.rewrite` does; a conflict if one of them is gone, and
-        VerificationError, before anything is sent, if the table is not the target."""
-        ...
-
-    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:
-        """Deletes the rows one by one, the way that the table's properties ask for. Raises as `drop` does."""
-        ...
 
 
 class Reachability(Protocol):

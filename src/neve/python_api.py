@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from neve.errors import BadRequestError
 from neve.operations.registry import OPERATIONS, parameters, requested
+from neve.operations.requests import KERNELS, TIERS, VERIFICATIONS, CompactRequest, ResumeRequest
 from neve.table.depth import Depth
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from neve.placed_plan import PlacedPlan
     from neve.rewrite.advice import Advice
     from neve.rewrite.plan import Plan
-    from neve.rewrite.planner import Request
     from neve.rewrite.record import RunRecord
     from neve.rewrite.remaining import Remaining
     from neve.rewrite.work_order import WorkOrder, WorkResult
@@ -44,7 +44,6 @@ log = logging.getLogger("neve")
 
 TierWord = Literal["minor", "major", "full"]
 KernelWord = Literal["copy", "arrow", "spark"]
-KindWord = Literal["sort", "z-order", "hilbert"]
 VerifyWord = Literal["metadata", "content"]
 
 
@@ -82,13 +81,18 @@ class ConnectionOptions:
         return connect(**vars(self), settings={f"policy.{key}": value for key, value in (knobs or {}).items()})
 
 
-def _method(name: str) -> Callable[..., Any]:
+_OF_REWRITES = ("tier", "kernel", "partitions", "where", "branch", "force", "verify", "probe_query")
+"""Words of a sentence that count for a compaction; for everything else only the branch does."""
+
+
+def _method(name: str, *words: str) -> Callable[..., Any]:
     """A method of `Table` for a registered operation: its options are the fields of the operation's request."""
     request = OPERATIONS[name].request
+    counting = {word for word in words or ("branch",) if hasattr(request, word)}
 
     def method(self: Table, *given: Any, **options: Any) -> Any:
-        branch = {"branch": self.asked["branch"]} if "branch" in self.asked and hasattr(request, "branch") else {}
-        asked = requested(request, *given, **branch, **options)
+        said = {word: value for word, value in self.asked.items() if word in counting}
+        asked = requested(request, *given, **said | options)
         with self._open() as neve:
             return getattr(neve, name)(self.name, **vars(asked))
 
@@ -105,12 +109,30 @@ def _function(operation: str) -> Callable[..., Any]:
 
     def function(name: str, *given: Any, **words: Any) -> Any:
         asked = {key: words.pop(key) for key in tuple(words) if key in options}
-        chosen = with_options(table(name, **words), {"branch": asked.pop("branch", None)}, (), force=False)
-        return getattr(chosen, operation)(*given, **asked)
+        return getattr(table(name, **words), operation)(*given, **asked)
 
-    function.__name__, function.__doc__ = operation, f"{request.__doc__}\n\n    `words` are those of `table`.\n    "
-    first, words = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD), Parameter("words", Parameter.VAR_KEYWORD)
-    function.__signature__ = Signature([first, *parameters(request), words])  # type: ignore[attr-defined]
+    return _like(function, operation, "table", [Parameter("name", Parameter.POSITIONAL_OR_KEYWORD)])
+
+
+def _function_of_run(operation: str) -> Callable[..., Any]:
+    """A function of the package for a registered operation on a run: its options and the words of `connect`."""
+    request = OPERATIONS[operation].request
+    options = {one.name for one in fields(request)}
+
+    def function(*given: Any, **words: Any) -> Any:
+        asked = dict(vars(requested(request, *given, **{key: words.pop(key) for key in tuple(words) if key in options})))
+        with connect(**words) as neve:
+            return getattr(neve, operation)(asked.pop("run"), **asked)
+
+    return _like(function, operation, "connect", [])
+
+
+def _like(function: Callable[..., Any], operation: str, words: str, first: list[Parameter]) -> Callable[..., Any]:
+    """The function with the name, help and options of an operation."""
+    request = OPERATIONS[operation].request
+    function.__name__, function.__doc__ = operation, f"{request.__doc__}\n\n    `words` are those of `{words}`.\n    "
+    signature = Signature([*first, *parameters(request), Parameter("words", Parameter.VAR_KEYWORD)])
+    function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
 
@@ -125,10 +147,10 @@ class Table:
     place: ConnectionOptions = field(default_factory=ConnectionOptions)
     knobs: Mapping[str, object] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the request, said by their names."""
-    proof: VerifyWord = "metadata"
-    probe: str | None = None
+    """Options of the operation, said by their names."""
 
+    cluster: ClassVar[Callable[..., RunRecord]] = _method("cluster", *_OF_REWRITES)
+    compact: ClassVar[Callable[..., RunRecord]] = _method("compact", *_OF_REWRITES)
     deletes: ClassVar[Callable[..., UpkeepRecord]] = _method("deletes")
     expire: ClassVar[Callable[..., ExpiryRecord]] = _method("expire")
     maintain: ClassVar[Callable[..., MaintainRecord]] = _method("maintain")
@@ -142,11 +164,11 @@ class Table:
 
     def tier(self, tier: TierWord) -> Self:
         """How much to rewrite."""
-        return self._ask(tier=_one_of("tier", tier, ("minor", "major", "full")))
+        return self._ask(tier=_one_of("tier", tier, TIERS))
 
     def kernel(self, kernel: KernelWord) -> Self:
         """How to rewrite, where more than one way is right."""
-        return self._ask(kernel=_one_of("kernel", kernel, ("copy", "arrow", "spark")))
+        return self._ask(kernel=_one_of("kernel", kernel, KERNELS))
 
     def partition(self, *patterns: str) -> Self:
         """Only partitions like one of these, such as `day=2025*`; said again, it adds to them."""
@@ -166,11 +188,11 @@ class Table:
 
     def verify(self, proof: VerifyWord) -> Self:
         """`content` reads every rewritten row once more and compares; counts and bounds are always compared."""
-        return replace(self, proof=_one_of("verify", proof, ("metadata", "content")))
+        return self._ask(verify=_one_of("verify", proof, VERIFICATIONS))
 
     def probe_query(self, sql: str) -> Self:
         """A query to run before and after: its results are compared, and its times are in the record."""
-        return replace(self, probe=sql)
+        return self._ask(probe_query=sql)
 
     def inspect(self, *, depth: Depth | str = Depth.FILES, sample: int = 0) -> Inspection:
         """What hurts in the table. Reads metadata only. Of what was said, only the branch counts, and knobs."""
@@ -183,22 +205,8 @@ class Table:
         from neve.placed_plan import PlacedPlan
 
         with self._open() as neve:
-            return PlacedPlan.at(self.place, neve.plan(self.name, request=self._request()))
-
-    def compact(self, *, expire_snapshots: bool = False, snapshot_retention_hours: float | None = None) -> RunRecord:
-        """Plans and carries out a compaction. No row changes; a group that fails is in the record, the others are done. With
-        `expire_snapshots` it then expires snapshots, as `neve.compact` says."""
-        asked = {"request": self._request(), "verify": self.proof, "probe_query": self.probe}
-        expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
-        with self._open() as neve:
-            return neve.compact(self.name, **asked, **expiry)  # type: ignore[arg-type]
-
-    def cluster(self, by: str | None = None, *, kind: KindWord | None = None, full: bool = False) -> RunRecord:
-        """Brings rows with the same values of these columns, such as `city, amount`, into the same files. The table keeps them:
-        later runs go on without naming them. Only files that overlap most are rewritten, unless it is to be `full`."""
-        request = (self.tier("full") if full else self)._request()
-        with self._open() as neve:
-            return neve.cluster(self.name, by, kind=kind, request=request, verify=self.proof, probe_query=self.probe)
+            said = {word: value for word, value in self.asked.items() if word in _OF_REWRITES}
+            return PlacedPlan.at(self.place, neve.plan(self.name, request=requested(CompactRequest, **said)))
 
     def quarantine(self) -> tuple[QuarantinedRun, ...]:
         """What is in the quarantine: files of each run, by reason and fate."""
@@ -235,14 +243,6 @@ class Table:
 
     def _open(self) -> Neve:
         return self.place.open(self.knobs)
-
-    def _request(self) -> Request:
-        from neve.rewrite.group import Kernel, Tier
-        from neve.rewrite.planner import Request
-
-        asked = dict(self.asked)
-        asked |= {name: word(asked[name]) for name, word in (("tier", Tier), ("kernel", Kernel)) if name in asked}
-        return Request(**asked)
 
 
 def table(
@@ -281,57 +281,6 @@ def plan(
     return with_options(table(name, **words), asked, partitions, force=force).plan()
 
 
-def compact(
-    name: str,
-    *,
-    tier: TierWord | None = None,
-    kernel: KernelWord | None = None,
-    partitions: Sequence[str] = (),
-    where: str | None = None,
-    branch: str | None = None,
-    force: bool = False,
-    verify: VerifyWord | None = None,
-    probe_query: str | None = None,
-    expire_snapshots: bool = False,
-    snapshot_retention_hours: float | None = None,
-    **words: Any,
-) -> RunRecord:
-    """Compacts a table; `words` are those of `table`. The record has the table before and after, and `stats`.
-
-    With `expire_snapshots` it then expires snapshots under the same lease: those older than `snapshot_retention_hours`, or by
-    the table's own retention.
-    """
-    asked = {
-        "tier": tier,
-        "kernel": kernel,
-        "where": where,
-        "branch": branch,
-        "verify": verify,
-        "probe_query": probe_query,
-    }
-    return with_options(table(name, **words), asked, partitions, force=force).compact(
-        expire_snapshots=expire_snapshots, snapshot_retention_hours=snapshot_retention_hours
-    )
-
-
-def cluster(
-    name: str,
-    by: str | None = None,
-    *,
-    kind: KindWord | None = None,
-    full: bool = False,
-    partitions: Sequence[str] = (),
-    where: str | None = None,
-    branch: str | None = None,
-    verify: VerifyWord | None = None,
-    probe_query: str | None = None,
-    **words: Any,
-) -> RunRecord:
-    """Clusters a table by these columns, or by those that it was clustered by before; `words` are those of `table`."""
-    asked = {"where": where, "branch": branch, "verify": verify, "probe_query": probe_query}
-    return with_options(table(name, **words), asked, partitions, force=False).cluster(by, kind=kind, full=full)
-
-
 def execute(order: WorkOrder, **words: Any) -> WorkResult:
     """Carries one order out in this process, without Spark; `words` are those of `connect`, where it finds credentials."""
     with connect(**words) as neve:
@@ -351,25 +300,26 @@ def commit(plan: Plan, results: Sequence[WorkResult], **words: Any) -> RunRecord
 def resume(run: str | None = None, *, dry_run: Literal[False] = False, **words: Any) -> tuple[RunRecord, ...]: ...
 @overload
 def resume(run: str | None = None, *, dry_run: Literal[True], **words: Any) -> tuple[Remaining, ...]: ...
-def resume(run: str | None = None, *, dry_run: bool = False, **words: Any) -> tuple[Any, ...]:
+def resume(run: str | None = None, *, abandon: bool = False, dry_run: bool = False, **words: Any) -> tuple[Any, ...]:
     """Finishes runs that were interrupted, or the one whose id begins so; `words` are those of `connect`.
 
-    A `dry_run` changes nothing and gives what would be done with each group of each run.
+    A `dry_run` changes nothing and gives what would be done with each group of each run. `abandon` ends a run without
+    committing anything of it.
     A run is taken over only if its process has certainly ended, or if its heartbeat has. Others are left alone; naming one
     raises LeaseHeldError. Should one run raise, the others are finished first.
     """
     from neve.errors import CommitIncidentError, LeaseHeldError
+    from neve.operations.resume import require_sensible
 
+    require_sensible(ResumeRequest(run, abandon=abandon, dry_run=dry_run))
     done: list[Any] = []
     with connect(**words) as neve:
-        chosen = [found for found in neve.unfinished() if found.run_id.startswith(run or "")]
-        if run is not None and not chosen:
-            raise BadRequestError(f"Cannot resume {run}: no interrupted run begins so")
         errors: list[Exception] = []
-        for found in chosen:
+        for found in neve.unfinished(run):
             try:
-                neve.require_resumable(found)
-                done.append(neve.preview_resume(found) if dry_run else neve.resume(found))
+                if not abandon:
+                    neve.require_resumable(found)
+                done.append(neve.resume(found.run_id, abandon=abandon, dry_run=dry_run))
             except LeaseHeldError:
                 if run is not None:
                     raise
@@ -380,12 +330,6 @@ def resume(run: str | None = None, *, dry_run: bool = False, **words: Any) -> tu
         if errors:
             raise errors[0]
     return tuple(done)
-
-
-def rollback(run: str, *, dry_run: bool = False, **words: Any) -> RolledBack:
-    """Rolls back a run, unless others have committed since; a `dry_run` changes nothing. `words` are those of `connect`."""
-    with connect(**words) as neve:
-        return neve.roll_back(run, dry_run=dry_run)
 
 
 def after_write(name: str, *, every: int | None = None, raise_errors: bool = False, **words: Any) -> Advice:
@@ -414,15 +358,6 @@ def quarantine(name: str, **words: Any) -> tuple[QuarantinedRun, ...]:
     return table(name, **words).quarantine()
 
 
-def restore(run: str, *, table: str | None = None, dry_run: bool = False, **words: Any) -> QuarantineRecord:
-    """Puts the files back that a run put into the quarantine, unless they are purged; `words` are those of `connect`.
-
-    Restores files only: snapshots that were expired stay expired.
-    """
-    with connect(**words) as neve:
-        return neve.restore(run, table=table, dry_run=dry_run)
-
-
 def ttl(
     name: str,
     keep: object = None,
@@ -441,6 +376,8 @@ def ttl(
     return asked._ttl(enforce=enforce, dry_run=dry_run)
 
 
+cluster: Callable[..., RunRecord] = _function("cluster")
+compact: Callable[..., RunRecord] = _function("compact")
 deletes: Callable[..., UpkeepRecord] = _function("deletes")
 expire: Callable[..., ExpiryRecord] = _function("expire")
 maintain: Callable[..., MaintainRecord] = _function("maintain")
@@ -448,6 +385,8 @@ manifests: Callable[..., ManifestsRecord] = _function("manifests")
 orphans: Callable[..., OrphanRecord] = _function("orphans")
 prevent: Callable[..., PreventionRecord] = _function("prevent")
 purge: Callable[..., QuarantineRecord] = _function("purge")
+restore: Callable[..., QuarantineRecord] = _function_of_run("restore")
+rollback: Callable[..., RolledBack] = _function_of_run("rollback")
 settle: Callable[..., QuarantineRecord] = _function("settle")
 stats: Callable[..., StatisticsRecord] = _function("stats")
 tags: Callable[..., TagsRecord] = _function("tags")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from tests.accidents.sites import Make, Site, making
-from tests.spark.rewriting import Bench
+from tests.builders.cleanup_tables import Make, Site, making
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _own_tables(request: pytest.FixtureRequest) -> None:
     """Each module sees its own tables only, in a namespace that exists."""
-    if any("spark" in getattr(item, "fixturenames", ()) for item in request.session.items if item.module is request.module):
+    own = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    if any("spark" in getattr(item, "fixturenames", ()) for item in own):
         request.getfixturevalue("spark").sql("CREATE NAMESPACE IF NOT EXISTS local.accidents")
         request.getfixturevalue("without_tables_of_other_modules")
 

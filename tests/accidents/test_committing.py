@@ -13,13 +13,13 @@ from neve.errors import CommitUnknownError
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.spark.table.bridge import TableBridge
 from neve.spark.table.deltas import Exchange
-from tests.accidents.sites import plain
-from tests.accidents.tables import ROWS, append, filled, states, without_ids
-from tests.accidents.unguarded import accident, answering, without
-from tests.accidents.whole import assert_whole
-from tests.spark.rewriting import Bench, StrikingBridge
+from tests.accidents.unguarded import accident, answering
+from tests.builders.cleanup_tables import plain
+from tests.builders.id_tables import ROWS, append, filled, states, without_ids
+from tests.builders.spark_tables import Bench, StrikingBridge
+from tests.builders.table_integrity import assert_whole
 
-BRIDGE = "tests.spark.rewriting.StrikingBridge"
+BRIDGE = "tests.builders.spark_tables.StrikingBridge"
 
 trusts_answers = answering(protocol.certainly_failed, "True")
 never_looks = answering(Committer.landed, "False")
@@ -117,12 +117,9 @@ def test_a_commit_that_landed_is_reported_as_done(bench: Bench, monkeypatch: pyt
     evidence="iceberg #9611, #13783, #17202",
     guard="An answer that all is well is not believed: what is not found in the table was not committed, and is in doubt.",
     without=[
-        without(
-            _Replacement.send,
-            "self._committer.send(sent, str(self._batch.outcome.commit_id))",
-            "self._committer.send(sent, str(self._batch.outcome.commit_id))\n"
-            "    self._batch.outcome.committed += [group.group_id for group in self._batch.sent.pop().groups]\n"
-            "    return Settled(None)",
+        answering(
+            _Replacement.landed,
+            "self._batch.outcome.committed.extend(group.group_id for group in self._batch.sent.pop().groups) or Settled(None)",
         )
     ],
     sees="done",
@@ -141,7 +138,7 @@ def test_a_commit_that_never_came_to_be_is_not_reported_as_done(bench: Bench, mo
     evidence="iceberg #2308",
     guard="Before each commit the deletes of every input are compared with those that were applied, by the state of the head "
     "and not by its history; what came since is moved to the new files, or the group is planned again.",
-    without=[without(conflicts.judge, "if touched:", "if False:")],
+    without=[answering(conflicts.has_other_deletes, "False")],
     sees="other rows",
 )
 def test_rows_deleted_while_files_are_rewritten_stay_deleted(bench: Bench) -> None:
@@ -185,35 +182,30 @@ def test_an_equality_delete_outlives_the_files_that_it_was_for(bench: Bench) -> 
     assert_whole(bench.load(), {"main": [*without_ids(3), 30]})
 
 
+WITH_THE_INPUTS_THAT_ARE_LEFT = """Sent(
+    tuple(kept),
+    head,
+    tuple(live[file.path] for group in kept for file in group.inputs if file.path in live),
+    self._keeps_number(kept, live),
+)"""
+AS_AN_OVERWRITE = """(
+    (operation := table.newOverwrite()),
+    [operation.addFile(file) for file in self.added],
+    [operation.deleteFile(file) for file in self.removed],
+    onto.apply(operation),
+)[-1]"""
+
+
 @accident(
     "Rows are there twice: a writer replaced a file while it was rewritten",
     evidence="trino #18393, #18412; risingwave #26926",
     guard="All inputs of a group must be live at the head; a group that lost one is given up as a whole. And files are "
     "exchanged by Iceberg's own replacement, which refuses more rows than it takes out, and never by an overwrite.",
     behind=[
-        without(
-            conflicts.judge,
-            "gone = [file.path for file in planned if file.path not in live]",
-            "gone, planned = [], [file for file in planned if file.path in live]",
-        ),
-        without(
-            Committer._to_send,
-            "planned = [file for group in kept for file in group.inputs]",
-            "planned = [file for group in kept for file in group.inputs if file.path in live]",
-        ),
+        answering(conflicts.no_longer_live, "[]"),
+        answering(Committer._to_send, WITH_THE_INPUTS_THAT_ARE_LEFT),
     ],
-    without=[
-        without(
-            Exchange.operation,
-            "operation = table.newRewrite()\n"
-            "    operation.rewriteFiles(self.removed, self.removed_deletes, self.added, self.added_deletes)\n"
-            "    if self.sequence_number is not None:",
-            "operation = table.newOverwrite()\n"
-            "    [operation.addFile(file) for file in self.added]\n"
-            "    [operation.deleteFile(file) for file in self.removed]\n"
-            "    if False:",
-        )
-    ],
+    without=[answering(Exchange.operation, AS_AN_OVERWRITE)],
     sees=r"other rows: \{'main': \[0, 0, ",
 )
 def test_rows_of_a_file_that_was_replaced_meanwhile_are_not_there_twice(bench: Bench) -> None:
@@ -229,9 +221,7 @@ def test_rows_of_a_file_that_was_replaced_meanwhile_are_not_there_twice(bench: B
     guard="Format version, schema, partition spec and sort order are compared with the plan's before the commit, and the "
     "version again after it: a commit that took ids from rows is rolled back.",
     behind=[answering(conflicts.changed_shape, "None")],
-    without=[
-        without(Committer._violation, 'self.writer.shape()["format version"] != self._plan.table_format_version', "False")
-    ],
+    without=[answering(Committer._is_upgraded, "False")],
     sees="other row ids",
 )
 def test_rows_keep_the_ids_that_an_upgrade_gave_them_meanwhile(bench: Bench) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
+from neve.catalogs.hadoop import HadoopCatalog
 from neve.operations.file_index import FileIndex
-from tests.accidents.sites import Make, Site
+from neve.settings.catalog import CatalogSettings
 from tests.accidents.unguarded import accident, answering
+from tests.builders.cleanup_tables import Make, Site, assert_there
 
 NO_INDEX = answering(FileIndex.needed, "iter(())")
 GUARD = "an index over every table of every catalog shows which files others need"
 
 
-def guarded(words: str) -> Any:
+def guarded(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return accident(words, evidence="issue 15, trial", guard=GUARD, without=[NO_INDEX], sees="lost files")
 
 
@@ -53,3 +56,34 @@ def test_a_table_takes_up_a_file_that_waits_in_the_quarantine(site: Site, sites:
     other.commit(file)
     site.clear()
     other.assert_whole(main=range(31))
+
+
+HIDDEN = answering(
+    HadoopCatalog.directories,
+    "[(*parts, name) for name in self._names(parts, of_directories=True)"
+    " if 'metadata' not in self._names((*parts, name), of_directories=True)]",
+)
+
+
+@accident(
+    "A table named `metadata` hid its namespace in a hadoop catalog, and files that a table in it had imported were removed",
+    evidence="trial",
+    guard="a directory is a table by its metadata files alone, and every directory is searched for more tables",
+    without=[HIDDEN],
+    sees="lost files",
+)
+def test_a_table_named_metadata_is_beside_one_that_imported_files(site: Site, tmp_path: Path) -> None:
+    spark, root = site.bench.spark, tmp_path / "hadoop"
+    prefix = f"spark.sql.catalog.{(catalog := f'hadoop_{site.bench.name}')}"
+    for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(root)}.items():
+        spark.conf.set(prefix + key, value)
+    for table in ("sales", "metadata"):
+        spark.sql(f"CREATE TABLE {catalog}.n.{table} (id BIGINT, _day STRING) USING iceberg")
+    file = site.write("import/f.parquet", 30)
+    source = f"`parquet`.`{site.home}/import`"
+    spark.sql(f"CALL {catalog}.system.add_files(table => 'n.sales', source_table => '{source}')")
+    described = CatalogSettings.model_validate({"type": "hadoop", "warehouse": str(root)})
+    site.neve.connection.described[catalog] = described
+    site.search()
+    assert_there([file.path])
+    assert [row.id for row in spark.sql(f"SELECT id FROM {catalog}.n.sales").collect()] == [30]

@@ -14,11 +14,13 @@ from neve.maintenance.quarantine import Fate
 from neve.operations import quarantine
 from neve.rewrite.planner import Request
 from neve.state import StateStore
-from tests.accidents.sites import Make, Site
 from tests.accidents.unguarded import accident, answering
-from tests.accidents.whole import assert_whole
+from tests.builders.cleanup_tables import Make, Site
+from tests.builders.table_integrity import assert_whole
 
-by_one_ref = answering(quarantine._needed, "{file.path for file in tools.writer.scan(tools.writer.head())} & set(asked)")
+by_one_ref = answering(
+    quarantine._needed, "(writer := moving.context.writer) and {file.path for file in writer.scan(writer.head())} & set(asked)"
+)
 
 
 def copied(source: Path, target: Path) -> None:
@@ -99,7 +101,7 @@ def test_a_run_is_resumed_from_a_restored_state_store(sites: Make, tmp_path: Pat
         reads = every_version(site)
         copied(backup, state)
         (journalled,) = [run for run in site.neve.unfinished() if str(run.plan.table).endswith(site.name)]
-        site.neve.resume(journalled)
+        site.neve.resume(journalled.run_id)
         recorded = {file.path for file in site.neve.quarantined(site.name)}
         assert written & recorded == (set() if case == "head" else written), case
         site.clear()

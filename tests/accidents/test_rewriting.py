@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from neve.catalogs import avro
 from neve.commit import conflicts
 from neve.errors import NeveError
 from neve.kernels import orders
@@ -19,6 +21,7 @@ from neve.maintenance.delete_files import Upkeep
 from neve.operations import delete_files as deletes
 from neve.operations import execute
 from neve.operations.expire_snapshots import _Expiry
+from neve.operations.reachable import Reachable
 from neve.rewrite import planner as planning
 from neve.rewrite import proof
 from neve.rewrite.group import Kernel
@@ -28,16 +31,16 @@ from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.spark.tasks.rewrite import SparkEngine
 from neve.storage.files import Storage
-from tests.accidents.tables import ROWS, append, filled, filled_v3, states, without_ids
-from tests.accidents.unguarded import accident, answering, without
-from tests.accidents.whole import assert_whole
-from tests.kernels.test_opening import other_kind
-from tests.samples.reading import entries, local
-from tests.spark.expiring import Expiring
-from tests.spark.hand import Hand
-from tests.spark.rewriting import Bench
+from tests.accidents.unguarded import accident, answering
+from tests.builders.expired_tables import Expiring, in_python, on_spark
+from tests.builders.id_tables import ROWS, append, filled, filled_v3, states, without_ids
+from tests.builders.parquet_files import other_kind
+from tests.builders.spark_files import TableFiles
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import entries, local
+from tests.builders.table_integrity import assert_whole
 
-ENGINE = "tests.spark.rewriting.SparkEngine"
+ENGINE = "tests.builders.spark_tables.SparkEngine"
 LINEAGE = "_row_id, _last_updated_sequence_number, id"
 
 proves_nothing = answering(Proof.holds, "True")
@@ -46,7 +49,7 @@ proves_nothing = answering(Proof.holds, "True")
 class Forgetful(SparkEngine):
     """Loses the last row of every file that it writes, and counts accordingly."""
 
-    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:  # type: ignore[override]
+    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:
         for result in super().run(orders):
             assert isinstance(result, WorkResult)
             (output,) = result.outputs
@@ -63,7 +66,7 @@ class Forgetful(SparkEngine):
 class InProcess(SparkEngine):
     """Runs orders here instead of in Spark's workers, where a guard cannot be taken out."""
 
-    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:  # type: ignore[override]
+    def run(self, orders: Sequence[WorkOrder]) -> Iterator[WorkResult]:
         yield from (run_order(order, Storage({})) for order in orders)
 
 
@@ -136,11 +139,9 @@ def readable_ids(bench: Bench) -> list[int]:
     guard="Kernels find columns by field id alone; should one not, the nulls of some column differ from what the manifests "
     "told, and the proof fails.",
     behind=[
-        without(
-            projection.project,
-            "found = {field_id(physical.field(i)): i for i in range(len(physical))}",
-            "named = {field['name']: field['id'] for field in schema['fields']}; "
-            "found = {named.get(physical.field(i).name): i for i in range(len(physical))}",
+        answering(
+            projection.source_columns,
+            "{f['id']: physical.names.index(f['name']) for f in schema['fields'] if f['name'] in physical.names}",
         )
     ],
     without=[proves_nothing],
@@ -159,11 +160,21 @@ def test_values_stay_in_their_column_whatever_it_is_called(bench: Bench, monkeyp
     assert bench.duckdb() == before, "other rows"
 
 
+AS_ONE_PARTITION = """pack(
+    np.zeros(len(rows), dtype=np.int64),
+    self.files.column("size_bytes")[rows],
+    self._written_order()[rows],
+    self.policy.target_file_size_bytes,
+)"""
+
+
 @accident(
     "Files of several partition specs are mixed",
     evidence="clickhouse #109838",
-    guard="A group is of one partition of one spec. Files of other specs go to the current one only on request, row by row.",
-    without=[without(planning._Planner._numbers, "pack(home[plain],", "pack(home[plain] * 0,")],
+    guard="A group is of one partition of one spec, and no work order is made of files of several. Files of other specs go to "
+    "the current one only on request, row by row.",
+    behind=[answering(planning._Planner._numbers, AS_ONE_PARTITION)],
+    without=[answering(execute.partitions_of, "set()")],
     sees="other rows",
 )
 def test_files_of_two_specs_are_not_put_into_one(bench: Bench) -> None:
@@ -177,14 +188,33 @@ def test_files_of_two_specs_are_not_put_into_one(bench: Bench) -> None:
     found = [bench.load().scan(row_filter=which).to_arrow()["id"].to_pylist() for which in ("id < 100", "id >= 100")]
     assert [len(ids) for ids in found] == [40, 10], "other rows by partition"
     files = [entry.data_file for entry in entries(bench.load())]
-    assert sorted((file.spec_id, *file.partition) for file in files) == [(0,), (1, 0), (1, 100)]
+    assert {(file.spec_id, *file.partition) for file in files} == {(0,), (1, 0), (1, 100)}
+
+
+@accident(
+    "Rows get the value of another partition: two decimals that differ in their last digits were read as one",
+    evidence="a search for siblings of issue 15, item 10: Python's decimals are rounded to 28 digits, Iceberg's have up to 38",
+    guard="Decimals of manifests are read to the last digit, and no work order is made of files of several partitions.",
+    behind=[answering(avro.exact_decimal, "Decimal(unscaled).scaleb(-scale)")],
+    without=[answering(execute.partitions_of, "set()")],
+    sees="other rows",
+)
+def test_partitions_of_long_decimals_are_not_put_into_one(bench: Bench) -> None:
+    bench.sql("CREATE TABLE {} (id BIGINT, d DECIMAL(38, 0)) USING iceberg PARTITIONED BY (d)")
+    for i in range(4):
+        bench.sql(f"INSERT INTO {{}} SELECT {i}, CAST('1234567890123456789012345678901234567{8 + i % 2}' AS DECIMAL(38, 0))")
+    before = bench.rows()
+    bench.compact()
+    assert_whole(bench.load(), {"main": [0, 1, 2, 3]})
+    # Spark takes the column from the partition in the manifest, as every reader may; DuckDB reads the files.
+    assert bench.rows() == before, "other rows"
 
 
 @accident(
     "Row lineage is lost: a rewrite numbers the rows anew",
     evidence="iceberg #13555, #16263, #16699, #17039; paimon #9245; icebird #24; iceberg-go #1391",
     guard="In format v3 every kernel writes the rows' ids and numbers into the new files.",
-    without=[without(execute._Orders.order, "row_lineage=self._lineage", "row_lineage=False")],
+    without=[answering(execute.has_row_lineage, "False")],
     sees="other lineage",
 )
 def test_every_row_keeps_its_id_and_its_number(bench: Bench) -> None:
@@ -208,13 +238,7 @@ def vectors(bench: Bench) -> list[int]:
     evidence="iceberg-go #1372, #1221, #1868; hive #6072",
     guard="Deletes are kept by the data file that they are for: a new vector holds the rows of the old one, and the old one "
     "goes in the same commit.",
-    without=[
-        without(
-            deletes._Upkeep._change,
-            "replaced = found.superseded(homes, deletes_of(homes.values(), names_rows).values())",
-            "replaced = {}",
-        )
-    ],
+    without=[answering(deletes._Upkeep._replaced, "{}")],
     sees="two live vectors",
 )
 def test_a_data_file_has_one_deletion_vector(bench: Bench) -> None:
@@ -249,25 +273,29 @@ def test_deletes_go_with_the_files_that_they_are_for(bench: Bench) -> None:
     guard="Files are compared by their path with all that the remaining metadata names, of vectors too; and what an expiry has "
     "written down is compared once more with the newest metadata.",
     behind=[
-        without(
-            SparkReachability._lost,
-            "self._iceberg.everything(new)",
-            "self._iceberg.everything(new).where(\"path NOT LIKE '%.puffin'\")",
-        )
+        answering(
+            SparkReachability._needed_by,
+            "self._iceberg.everything(self._iceberg.static(metadata)).where(\"path NOT LIKE '%.puffin'\")",
+        ),
+        answering(
+            Reachable._kept_manifests,
+            "{path: one for path, one in self._manifests(after.version, after.lists).items() if not one.holds_deletes}",
+        ),
     ],
     without=[answering(_Expiry._strike_needed, "0")],
     sees="lost files",
 )
-def test_a_puffin_file_outlives_one_of_its_vectors(bench: Bench) -> None:
+@pytest.mark.parametrize("reach", [on_spark, in_python])
+def test_a_puffin_file_outlives_one_of_its_vectors(bench: Bench, reach: Any) -> None:
     filled_v3(bench)
     bench.sql("DELETE FROM {} WHERE id IN (3, 13)")
-    hand = Hand.on(bench, 3)
+    hand = TableFiles.on(bench, 3)
     first, second, _ = hand.live()
     (vector,) = first.own
     assert vector["file-path"] == second.own[0]["file-path"]
     output = hand.merged([first], without=[3])
     hand.bridge.rewrite([first.data_file], [output], head=hand.head(), sequence_number=None, summary={})
-    expiring = Expiring(bench)
+    expiring = Expiring(bench, reach=reach)
     expiring.expire()
     assert first.path in expiring.remove_recorded()
     assert_whole(bench.load(), {"main": without_ids(3, 13)})

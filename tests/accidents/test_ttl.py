@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,27 @@ import pytest
 
 from neve.errors import BadRequestError
 from neve.maintenance.last_write import facts_to_keep
-from neve.maintenance.ttl import cutoff_ms
-from neve.operations.ttl import _Ttl
+from neve.maintenance.ttl import cutoff_ms, wrongly_removed
+from neve.maintenance.ttl_proof import why_unproved
 from neve.rewrite.planner import Request
-from neve.spark.maintenance.ttl import SparkPastRows, confirm_target
+from neve.spark.maintenance.ttl import SparkPastRows, confirm_target, current_column
 from neve.spark.table.redirects import refuse_redirects
 from neve.table import time_format
-from tests.accidents.unguarded import accident, answering, without
-from tests.accidents.whole import assert_whole
-from tests.spark.limiting import CLOCK, DAY, NOON, Kept, Make, maker, striking, swap_names, with_two_times
+from tests.accidents.unguarded import accident, answering
+from tests.builders.table_integrity import assert_whole
+from tests.builders.ttl_tables import (
+    CLOCK,
+    DAY,
+    NOON,
+    Kept,
+    Make,
+    import_times,
+    maker,
+    other_column_of_that_name,
+    striking,
+    swap_names,
+    with_two_times,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +52,7 @@ def make(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Make]
     evidence=OUR_TRIALS,
     guard="expiry writes the last write into the table in the same commit; while it is unknown every row is kept",
     behind=[answering(facts_to_keep, "{}")],
-    without=[without(cutoff_ms, "return None", "since = now_ms")],
+    without=[answering(cutoff_ms, "min(now_ms, last_write_ms or now_ms) - int(rule.keep_seconds * 1000)")],
     sees="other rows",
 )
 def test_an_idle_table_is_compacted_and_expired(make: Make) -> None:
@@ -80,7 +93,7 @@ def enforce_while_columns_swap_names(table: Kept, kind: str) -> None:
     assert not lost, f"lost rows: {lost}"
 
 
-NO_PROOF = without(_Ttl._proved, "if lost != past:", "if False:")
+NO_PROOF = answering(wrongly_removed, "0")
 
 
 @accident(
@@ -88,10 +101,7 @@ NO_PROOF = without(_Ttl._proved, "if lost != past:", "if False:")
     evidence=OUR_TRIALS,
     guard="field id, name and type are confirmed right before; the statement is built from the name that the field id has now",
     behind=[answering(confirm_target, "None")],
-    without=[
-        without(SparkPastRows._destroy, 'send(_quoted(*found[0]) if found else "")', "send(_quoted(target.column))"),
-        NO_PROOF,
-    ],
+    without=[answering(current_column, "quoted(target.column)"), NO_PROOF],
     sees="lost rows",
 )
 def test_names_change_between_our_metadata_and_spark_s(make: Make) -> None:
@@ -114,7 +124,7 @@ def test_names_change_after_the_check(make: Make) -> None:
     evidence=OUR_TRIALS,
     guard="a session that redirects writes is refused; each statement names its branch",
     behind=[answering(refuse_redirects, "None")],
-    without=[without(SparkPastRows.delete, ".{_quoted(f'branch_{target.branch}')}", "")],
+    without=[answering(SparkPastRows._quoted_branch, "self._bridge.quoted")],
     sees="other rows",
 )
 def test_a_session_writes_to_a_branch_for_audits(make: Make) -> None:
@@ -137,7 +147,7 @@ def test_a_session_writes_to_a_branch_for_audits(make: Make) -> None:
     "Texts that are no times, such as a day and a line end, were deleted as old",
     evidence=OUR_TRIALS,
     guard="a value has to match its format to the very end; in Java `$` stands before a final line end too",
-    without=[without(time_format.expression, "(pattern)}\\z", "(pattern)}$")],
+    without=[answering(time_format.expression, "'\\\\A' + _body(pattern) + '$'")],
     sees="other rows",
 )
 def test_a_text_ends_with_a_line_end(make: Make) -> None:
@@ -147,3 +157,56 @@ def test_a_text_ends_with_a_line_end(make: Make) -> None:
     table.ttl(column="day", knobs=knobs)
     table.ttl(column="day", knobs=knobs, enforce=True)
     assert_whole(table.bench.load(), {"main": [2, 3]})
+
+
+@accident(
+    "Numbers that are no days, such as 20200100 for an unknown day, were deleted as old",
+    evidence=OUR_TRIALS,
+    guard="digits have to match their format like texts; a file goes whole only if every number between its bounds does",
+    without=[answering(time_format.expression, "''")],
+    sees="other rows",
+)
+def test_a_number_is_no_day(make: Make) -> None:
+    table = make("day INT")
+    table.insert("SELECT * FROM VALUES (1, 20200101), (2, 20200100), (3, 20201301), (4, 20250601)")
+    knobs = {"ttl-format": "yyyyMMdd"}
+    table.ttl(column="day", knobs=knobs)
+    table.ttl(column="day", knobs=knobs, enforce=True)
+    assert_whole(table.bench.load(), {"main": [2, 3, 4]})
+
+
+NO_FOOTERS = answering(why_unproved, "None")
+
+
+def enforce(table: Kept, column: str = "ts") -> None:
+    table.ttl(column=column)
+    table.ttl(column=column, enforce=True)
+
+
+@accident(
+    "Rows of yesterday were dropped with an imported file, whose milliseconds the manifest has as microseconds, so in 1970",
+    evidence=OUR_TRIALS,
+    guard="a file is dropped as a whole only if its footer has the column in Iceberg's type, and statistics that confirm it",
+    without=[NO_FOOTERS],
+    sees="other rows",
+)
+def test_an_imported_file_has_milliseconds(make: Make, tmp_path: Path) -> None:
+    table = make()
+    import_times(table, tmp_path / "imported" / "f.parquet", "ms", [NOON - timedelta(days=1)])
+    enforce(table)
+    assert_whole(table.bench.load(), {"main": [0]})
+
+
+@accident(
+    "Rows whose time is null for readers were dropped by bounds of a column that an imported file no longer has",
+    evidence=OUR_TRIALS,
+    guard="the footer has to have the column, by field id or by the table's name mapping",
+    without=[NO_FOOTERS],
+    sees="other rows",
+)
+def test_an_imported_file_without_field_ids_has_a_column_that_was_renamed(make: Make, tmp_path: Path) -> None:
+    table = make()
+    import_times(table, tmp_path / "imported" / "f.parquet", "us", [datetime(2020, 1, 1, tzinfo=UTC)])
+    other_column_of_that_name(table)
+    enforce(table, "created")
+    assert_whole(table.bench.load(), {"main": [0]})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
 import pytest
 
-from tests.accidents.unguarded import accident, answering, without
+from tests.accidents.unguarded import accident, answering
 
 
 def checked(number: int, *, limit: int = 10) -> int:
@@ -42,8 +43,8 @@ class Fancy(Plain):
         yield self.name()
 
 
-def test_a_snippet_is_replaced_for_those_who_imported_the_function_by_name_too() -> None:
-    with without(checked, "number > limit", "False")():
+def test_a_function_is_changed_for_those_who_imported_it_by_name_too() -> None:
+    with answering(checked, "number")():
         assert also_checked(11) == 11
     with pytest.raises(ValueError, match="11 is too much"):
         also_checked(11)
@@ -51,10 +52,10 @@ def test_a_snippet_is_replaced_for_those_who_imported_the_function_by_name_too()
 
 def test_methods_that_call_super_properties_and_context_managers_can_be_changed() -> None:
     with (
-        without(Fancy.name, "fancy", "bare")(),
-        without(Fancy.short, ":3", ":4")(),
-        without(Fancy.long, "* 2", "* 1")(),
-        without(Fancy.open, "yield self.name()", "yield 'opened ' + self.name()")(),
+        answering(Fancy.name, "'bare ' + super().name()")(),
+        answering(Fancy.short, "self.name()[:4]")(),
+        answering(Fancy.long, "self.name()")(),
+        answering(Fancy.open, "iter(['opened ' + self.name()])")(),
     ):
         assert (Fancy().name(), Fancy().short, Fancy().long) == ("bare plain", "bare", "bare plain")
         with Fancy().open() as name:
@@ -69,10 +70,24 @@ def test_a_function_can_answer_the_same_whatever_it_is_asked() -> None:
     assert checked(9) == 9
 
 
-@pytest.mark.parametrize(("snippet", "times"), [("nothing of the kind", 0), ("number", 4)])
-def test_a_snippet_that_is_not_there_exactly_once_is_refused(snippet: str, times: int) -> None:
-    with pytest.raises(LookupError, match=f"Cannot take a guard out of checked: '{snippet}' stands there {times} times"):
-        without(checked, snippet, "")
+@pytest.mark.parametrize(
+    ("answer", "unknown"),
+    [
+        ("most", "most"),
+        ("tools.limit + number", "tools"),
+        ("[most for each in range(number)]", "most"),
+        ("lambda: (most, tools)", "most, tools"),
+    ],
+)
+def test_an_answer_by_names_that_the_function_does_not_know_is_refused(answer: str, unknown: str) -> None:
+    message = f"Cannot let checked answer {answer!r}: it does not know {unknown}"
+    with pytest.raises(LookupError, match=f"^{re.escape(message)}$"):
+        answering(checked, answer)
+
+
+@pytest.mark.parametrize("answer", ["limit", "also_checked", "max(number, 1)", "(most := [1]) and [each for each in most]"])
+def test_an_answer_may_name_parameters_globals_builtins_and_what_it_binds_itself(answer: str) -> None:
+    answering(checked, answer)
 
 
 def cases(test: object) -> list[str]:

@@ -1,12 +1,15 @@
 """Accidents that happened elsewhere, and guards taken out in process: a scenario passes as the product is, and fails without.
 
-`accident` makes the cases of a test and notes it for the page docs/guide/accidents.md (`page`). `without` and `answering`
-change what a function of the product does by exchanging its code, so that whoever has imported it by name is reached too.
+`accident` makes the cases of a test and notes it for the page docs/guide/accidents.md (`page`). `answering` changes what a
+function of the product returns by exchanging its code, so that whoever has imported it by name is reached too. Tests
+name the function that is the guard, and do not depend on how its source is written.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import functools
 import inspect
 import textwrap
@@ -68,21 +71,19 @@ def accident(
     return decorate
 
 
-def without(function: Any, old: str, new: str) -> Taking:
-    """The function with one snippet of its source replaced by another; the snippet must stand there exactly once."""
-    plain = _plain(function)
-    source = textwrap.dedent(inspect.getsource(plain))
-    if source.count(old) != 1:
-        raise LookupError(f"Cannot take a guard out of {plain.__qualname__}: {old!r} stands there {source.count(old)} times")
-    return lambda: _swapped(plain, _definition(source.replace(old, new)))
-
-
 def answering(function: Any, answer: str) -> Taking:
-    """The function with nothing left of it but this answer, an expression over its own parameters and globals."""
+    """The function with nothing left of it but this answer, an expression over its own parameters and globals.
+
+    Raises LookupError if the expression uses a name that the function does not know, such as a parameter that was renamed. At
+    run time that would be a NameError, which the product may handle like any other failure.
+    """
     plain = _plain(function)
     definition = _definition(textwrap.dedent(inspect.getsource(plain)))
     definition.body = ast.parse(f"return {answer}").body
-    return lambda: _swapped(plain, ast.fix_missing_locations(definition))
+    code = _compiled(definition, plain)
+    if unknown := sorted(_globals_of(code) - plain.__globals__.keys() - vars(builtins).keys()):
+        raise LookupError(f"Cannot let {plain.__qualname__} answer {answer!r}: it does not know {', '.join(unknown)}")
+    return lambda: _swapped(plain, code)
 
 
 def _plain(function: Any) -> FunctionType:
@@ -100,9 +101,9 @@ def _definition(source: str) -> ast.FunctionDef:
 
 
 @contextmanager
-def _swapped(function: FunctionType, definition: ast.FunctionDef) -> Iterator[None]:
+def _swapped(function: FunctionType, code: CodeType) -> Iterator[None]:
     before = function.__code__
-    function.__code__ = _compiled(definition, function)
+    function.__code__ = code
     try:
         yield
     finally:
@@ -119,6 +120,12 @@ def _compiled(definition: ast.FunctionDef, function: FunctionType) -> CodeType:
     flags = annotations.compiler_flag
     compiled = compile(ast.fix_missing_locations(outer), f"<{function.__qualname__} without its guard>", "exec", flags)
     return _inner(_inner(compiled, "cells"), function.__name__)
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """The names that the code looks up outside of itself, in comprehensions and lambdas too."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    return own.union(*(_globals_of(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def _inner(code: CodeType, name: str) -> CodeType:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFile
 
 from neve.catalogs.cache import MetadataCache
 from neve.catalogs.embedded import open_warehouse
 from neve.catalogs.opening import IcebergCatalog
-
-ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "region": ["eu", "us"] * 5})
+from tests.builders.noted_reads import reads_noted
+from tests.builders.warehouses import ROWS
 
 
 @pytest.fixture
@@ -45,12 +42,4 @@ def catalog_at(cache: MetadataCache) -> Callable[[Path], IcebergCatalog]:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The locations opened for reading, in order."""
-    opened: list[str] = []
-    original = PyArrowFile.open
-
-    def open_and_note(self: PyArrowFile, *args: Any, **options: Any) -> Any:
-        opened.append(self.location)
-        return original(self, *args, **options)
-
-    monkeypatch.setattr(PyArrowFile, "open", open_and_note)
-    return opened
+    return reads_noted(monkeypatch)

@@ -229,6 +229,14 @@ def test_partitions_that_iceberg_keeps_apart_stay_apart(tmp_path: Path) -> None:
         assert [p.path for p in concatenate([decode(written, ["identity"])]).partitions] == [f"p={e}" for e in expected]
 
 
+def test_decimals_of_38_digits_are_read_to_the_last_digit(tmp_path: Path) -> None:
+    values = [Decimal(f"1234567890123456789012345678.901234567{digit}") for digit in (8, 9)]
+    schema = Schema(NestedField(1, "d", DecimalType(38, 10), required=False))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=0)
+    written = write(tmp_path / "m", [data_file(f"{v}", Record(v)) for v in values], spec, schema=schema)
+    assert [p.path for p in decode(written, ["identity"]).partitions] == [f"p={value}" for value in values]
+
+
 def test_a_dropped_partition_field_is_left_out_of_the_path(tmp_path: Path) -> None:
     spec = PartitionSpec(
         PartitionField(2, 1000, VoidTransform(), "region"), PartitionField(1, 1001, DayTransform(), "day"), spec_id=2

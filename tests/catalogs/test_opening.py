@@ -81,12 +81,12 @@ class TestHadoopLayout:
         assert state.metadata_location.endswith("/v4.metadata.json")
         assert len(state.files or ()) == 3
 
-    @pytest.mark.parametrize("hint", ["1", "3", "garbage", None])
+    @pytest.mark.parametrize("hint", [b"1", b"3", b"garbage", b"\xff\xfe", "²".encode(), None])
     def test_a_late_or_missing_hint_does_not_hide_newer_versions(
-        self, hadoop: Path, catalog_at: OpenAt, hint: str | None
+        self, hadoop: Path, catalog_at: OpenAt, hint: bytes | None
     ) -> None:
         file = hadoop / "db/t/metadata/version-hint.text"
-        file.write_text(hint) if hint else file.unlink()
+        file.write_bytes(hint) if hint else file.unlink()
         assert catalog_at(hadoop).open(NAME).state().metadata_location.endswith("/v4.metadata.json")
 
     def test_lists_tables(self, hadoop: Path, catalog_at: OpenAt) -> None:
@@ -102,6 +102,17 @@ class TestHadoopLayout:
             refuse_commits(described(type="hadoop", warehouse="s3://bucket/wh"))
         refuse_commits(described(type="hadoop", warehouse="s3://bucket/wh", lock_manager="org.example.Locks"))
         refuse_commits(described(type="hadoop", warehouse="/data/wh"))
+
+    @pytest.mark.parametrize("warehouse", ["hdfs://namenode/wh", "viewfs://cluster/wh"])
+    def test_commits_on_hdfs_need_a_lock_manager_too(self, warehouse: str) -> None:
+        with pytest.raises(BadRequestError, match=r"Neve cannot verify that a rename on (hdfs|viewfs):// never overwrites"):
+            refuse_commits(described(type="hadoop", warehouse=warehouse))
+        refuse_commits(described(type="hadoop", warehouse=warehouse, lock_manager="org.example.Locks"))
+
+    def test_a_plain_path_is_on_the_default_file_system_of_spark(self) -> None:
+        with pytest.raises(BadRequestError, match=r"^Cannot commit to /data/wh: .* a rename on hdfs:// never overwrites"):
+            refuse_commits(described(type="hadoop", warehouse="/data/wh"), default_filesystem="hdfs://namenode:8020")
+        refuse_commits(described(type="hadoop", warehouse="file:///data/wh"), default_filesystem="hdfs://namenode:8020")
 
 
 class TestOneDescriptionForEveryClient:
@@ -133,6 +144,8 @@ class TestOneDescriptionForEveryClient:
             "spark.sql.catalog.lake.uri": "http://c:8181",
             "spark.sql.catalog.lake.warehouse": "s3://b/w",
             "spark.sql.catalog.lake.token": "t0",
+            "spark.sql.catalog.lake.rest.client.connection-timeout-ms": "10000",
+            "spark.sql.catalog.lake.rest.client.socket-timeout-ms": "600000",
             "spark.sql.catalog.lake.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             "spark.sql.catalog.lake.s3.endpoint": "http://localhost:9000",
             "spark.sql.catalog.lake.client.region": "eu-1",
@@ -168,6 +181,14 @@ class TestOneDescriptionForEveryClient:
         assert conf["spark.sql.catalog.pg.uri"] == "jdbc:postgresql://db:5433/cat"
         assert conf["spark.sql.catalog.pg.jdbc.user"] == "neve"
         assert conf["spark.sql.catalog.pg.jdbc.password"] == "hush"
+
+    @pytest.mark.parametrize(("query", "seconds"), [("", "10"), ("?connect_timeout=3", "3")])
+    def test_connecting_to_postgres_is_bounded_by_the_url_or_by_default(self, query: str, seconds: str) -> None:
+        settings = described(type="sql", uri=f"postgresql://neve@db/cat{query}", warehouse="/wh")
+        python, spark = pyiceberg_properties(settings, {}), spark_conf("pg", settings, {})
+        assert python["uri"] == f"postgresql+psycopg2://neve@db/cat?connect_timeout={seconds}"
+        assert spark["spark.sql.catalog.pg.jdbc.connectTimeout"] == seconds
+        assert spark["spark.sql.catalog.pg.jdbc.loginTimeout"] == seconds
 
     @pytest.mark.parametrize("uri", ["http://n:19120", "http://n:19120/api/v2", "http://n:19120/iceberg/"])
     def test_nessie_is_reached_by_its_iceberg_address_with_the_reference(self, uri: str) -> None:

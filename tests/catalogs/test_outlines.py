@@ -21,7 +21,7 @@ from neve.operations.inspect import read
 from neve.settings import CatalogSettings
 from neve.table.depth import Depth
 from neve.table.state import TableName
-from tests.catalogs.conftest import ROWS
+from tests.builders.warehouses import ROWS
 
 NAME = TableName(catalog="local", namespace=("db",), name="t")
 OpenAt = Callable[[Path], IcebergCatalog]
@@ -223,7 +223,7 @@ class TestHadoopLayout:
         (hadoop / "empty").mkdir()
         catalog = catalog_at(hadoop)
         left = NAME.model_copy(update={"name": "left"})
-        assert left in list(catalog.tables())
+        assert left not in list(catalog.tables())
         assert catalog.outline(left) is None
         with pytest.raises(TableNotFoundError):
             catalog.open(left)

@@ -21,8 +21,7 @@ from neve.operations.inspect import read
 from neve.table.depth import Depth
 from neve.table.files import FileColumns
 from neve.table.state import Ref, RefKind, TableName, TableState
-
-from .conftest import ROWS
+from tests.builders.warehouses import ROWS
 
 NAME = TableName(catalog="local", namespace=("db",), name="t")
 OpenAt = Callable[[Path], IcebergCatalog]
@@ -190,7 +189,11 @@ def test_a_worker_process_hands_its_error_back(warehouse: Path, catalog_at: Open
 def test_progress_counts_manifests(warehouse: Path, catalog_at: OpenAt) -> None:
     reader = catalog_at(warehouse).open(NAME)
     told: list[tuple[str, int, int | None]] = []
-    reader.files(reader.manifests(), lambda stage, done, total: told.append((stage, done, total)))
+
+    def report(stage: str, done: int, total: int | None, unit: str = "") -> None:  # noqa: ARG001
+        told.append((stage, done, total))
+
+    reader.files(reader.manifests(), report)
     assert told == [("inspect", 1, 3), ("inspect", 2, 3), ("inspect", 3, 3)]
 
 

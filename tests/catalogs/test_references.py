@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +164,14 @@ def test_summaries_are_the_same_in_this_process_and_in_others(warehouse: Path, c
     def broken() -> bytes:
         raise CorruptMetadataError("Cannot read it")
 
-    jobs = [(path, path, lambda data=data: data) for path, data in found.items()]  # type: ignore[misc]
+    jobs: list[tuple[str, str, Callable[[], bytes]]] = [(path, path, partial(bytes, data)) for path, data in found.items()]
     jobs += [("broken", "broken", broken), ("torn", "torn", lambda: b"Obj\x01torn")]
     with ParallelManifestPaths() as paths:
-        answers = dict(paths.summaries(jobs, entries))
+        answers: dict[str, Any] = dict(paths.summaries(jobs, entries))
     assert list(answers) == [key for key, _, _ in jobs]
     assert isinstance(answers.pop("broken"), NeveError)
     assert isinstance(answers.pop("torn"), CorruptMetadataError)
-    assert {(number, tuple(place.removeprefix("file://") for place in places)) for number, places in answers.values()} == {  # type: ignore[misc, union-attr]
+    assert {(number, tuple(place.removeprefix("file://") for place in places)) for number, places in answers.values()} == {
         (1, (directory,))
     }
 
@@ -205,17 +208,31 @@ def test_a_survey_has_every_table_and_names_what_cannot_be_listed(
         return original(namespace)
 
     monkeypatch.setattr(catalog.client, "list_tables", list_tables)
-    found = list(catalog.survey())
+    found = list(catalog._survey(catalog.client, ()))
     assert {str(one) for one in found if isinstance(one, TableName)} == {"local.db.t", "local.db.inner.u"}
     ((name, error),) = [one for one in found if isinstance(one, tuple)]
     assert name == "local.secret"
     assert isinstance(error, NeveError)
 
 
+@pytest.mark.parametrize("namespace", [".dot", "a..b", "dot.", ".", " a", "d'q", "d%b", "a_b", "é"])
+@pytest.mark.parametrize("kind", ["TABLE", None])
+def test_a_survey_has_tables_of_namespaces_that_are_oddly_named(
+    warehouse: Path, catalog_at: OpenAt, namespace: str, kind: str | None
+) -> None:
+    with closing(sqlite3.connect(warehouse / "catalog.db")) as opened, opened:
+        opened.execute("UPDATE iceberg_tables SET table_namespace = ?, iceberg_type = ?", (namespace, kind))
+    catalog = catalog_at(warehouse)
+    (found,) = catalog.survey()
+    assert isinstance(found, TableName)
+    assert str(found) == f"local.{namespace}.t"
+    assert catalog.references(found) is not None
+
+
 def test_a_catalog_that_does_not_open_is_named(warehouse: Path, catalog_at: OpenAt) -> None:
     catalog = catalog_at(warehouse)
     (warehouse / "catalog.db").write_text("not a database, but long enough to be mistaken for one")
-    assert [name for name, _ in catalog.survey()] == ["local"]  # type: ignore[misc]
+    assert [name for name, _ in catalog.survey()] == ["local"]
 
 
 def test_a_hadoop_catalog_has_tables_at_its_root_and_no_leftovers(tmp_path: Path, warehouse: Path, catalog_at: OpenAt) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from docs_reference import parameters
 
-from tests.commands import collect, parse
-from tests.commands.collect import Found, Kind
+from tests.builders import parsed_commands as parse
+from tests.builders import shown_commands as collect
+from tests.builders.shown_commands import Found, Kind
 
 SOURCE, STRAYS = collect.in_source()
 PAGES = collect.in_pages()
@@ -50,9 +51,11 @@ def test_a_flag_outside_of_a_command_is_one_that_the_failed_command_has() -> Non
 
 
 FLAGS = {
+    "--abandon": "resume",
     "--branch": "compact",
     "--by": "cluster",
     "--depth": "inspect",
+    "--sample": "inspect",
     "--expire-snapshots": "compact",
     "--partition": "compact",
     "--snapshot-retention-hours": "compact",

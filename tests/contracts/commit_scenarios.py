@@ -15,11 +15,11 @@ from neve.maintenance.delete_files import Upkeep
 from neve.maintenance.quarantine import Candidate
 from neve.maintenance.retention import Rules, SnapshotHistory
 from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget
+from neve.maintenance.ttl_proof import FooterFinding, StoredColumn
 from neve.operations.delete_files import maintain_deletes
 from neve.operations.expire_snapshots import ExpiryTerms, expire
 from neve.operations.requests import DeletesRequest, ManifestsRequest, StatsRequest
 from neve.operations.rewrite_manifests import rewrite_manifests
-from neve.operations.rewrite_run import compact
 from neve.operations.statistics import keep_statistics
 from neve.operations.tags import keep_tags
 from neve.operations.ttl import expire_rows
@@ -29,11 +29,11 @@ from neve.policy.model import Policy
 from neve.rewrite.live_files import Ancestor, DataFile, LiveFile, describe_metrics
 from neve.table.metrics import ColumnMetrics, to_bytes
 from neve.table.state import PartitionField, PartitionSpec, Ref, RefKind, Snapshot, TableName
-from tests.contexts import FakeContext
+from tests.builders.contexts import FakeContext, compact
+from tests.builders.fake_maintenance_tables import FakeTable as FakeMetadata
+from tests.builders.fake_tables import Data, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, plan_of
+from tests.builders.quarantine_lists import ListedQuarantine
 from tests.contracts.commit_faults import Script, Tapped
-from tests.flow.fakes import Data, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, plan_of
-from tests.maintenance.fakes import FakeTable as FakeMetadata
-from tests.maintenance.quarantining import ListedQuarantine
 
 NAME = TableName(catalog="c", namespace=("db",), name="t")
 SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
@@ -147,7 +147,7 @@ class OnFiles(Scenario):
         return FakeContext(
             name=NAME,
             uuid="uuid",
-            writer=Tapped(FakeWriter(self.table), script),  # type: ignore[arg-type]
+            writer=Tapped(FakeWriter(self.table), script),
             engine=FakeEngine(self.table, plan_of(self.table)),
             specs=SPECS,
             clock=script.clock,
@@ -221,7 +221,7 @@ class Pruning(Conversion):
 
 @dataclass
 class PastRows:
-    """Rows below a number are past. Deletes rewrite the files, as copy-on-write does (`ports.PastRows`)."""
+    """Rows below a number are past. Deletes rewrite the files, as copy-on-write does (`ttl_ports.PastRows`)."""
 
     table: FakeTable
 
@@ -229,22 +229,33 @@ class PastRows:
         found = []
         for file in FakeWriter(self.table).scan(snapshot_id):
             rows = sorted(self.table.contents[file.path])
-            ends = {"lower": to_bytes("date", rows[0]), "upper": to_bytes("date", rows[-1])}
-            described = describe_metrics({1: ColumnMetrics(values=len(rows), nulls=0, **ends)})
-            found += [LiveFile(file.data_file | described)] if rows[0] < limits.high else []
+            lower, upper = to_bytes("date", rows[0]), to_bytes("date", rows[-1])
+            described = describe_metrics({1: ColumnMetrics(values=len(rows), nulls=0, lower=lower, upper=upper)})
+            found += [LiveFile(file.data_file | described)] if rows[0] < int(limits.high) else []
         return found
 
     def tallies(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: TtlLimits) -> Mapping[str, Tally]:  # noqa: ARG002
-        rows = {path: self.table.contents[path] for path in paths}
-        return {path: Tally(sum(r < limits.high for r in of), sum(r >= limits.high for r in of)) for path, of in rows.items()}
+        rows, high = {path: self.table.contents[path] for path in paths}, int(limits.high)
+        return {path: Tally(sum(r < high for r in of), sum(r >= high for r in of)) for path, of in rows.items()}
+
+    def stored(self, files: Sequence[LiveFile], rule: TtlRule) -> Mapping[str, FooterFinding]:
+        rows = {file.path: self.table.contents[file.path] for file in files}
+        return {path: FooterFinding(StoredColumn(rule.type, 0, min(of), max(of))) for path, of in rows.items()}
 
     def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:  # noqa: ARG002
         self._commit([file["file-path"] for file in files], [], summary)
 
-    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:  # noqa: ARG002
-        mixed = [path for path in self.table.now.data if min(self.table.contents[path]) < limits.high]
+    def delete(
+        self,
+        rule: TtlRule,  # noqa: ARG002
+        limits: TtlLimits,
+        summary: Mapping[str, str],
+        target: TtlTarget,  # noqa: ARG002
+        left_alone: Sequence[str] = (),  # noqa: ARG002
+    ) -> None:
+        mixed = [path for path in self.table.now.data if min(self.table.contents[path]) < int(limits.high)]
         for path in mixed:
-            self.table.contents[f"{path}-kept"] = frozenset(r for r in self.table.contents[path] if r >= limits.high)
+            self.table.contents[f"{path}-kept"] = frozenset(r for r in self.table.contents[path] if r >= int(limits.high))
         self._commit(mixed, [Data(f"{path}-kept", "p", 1) for path in mixed], summary)
 
     def _commit(self, gone: list[str], added: list[Data], summary: Mapping[str, str]) -> None:
@@ -256,7 +267,8 @@ class PastRows:
 
 
 class DroppedFiles(OnFiles):
-    name, rows, after = "ttl drop", ((1, 2, 3), (200, 201)), ([200, 201], 1, 0, 0)
+    name, after = "ttl drop", ([200, 201], 1, 0, 0)
+    rows: tuple[tuple[int, ...], ...] = ((1, 2, 3), (200, 201))
 
     def fill(self) -> None:
         for rows in self.rows:
@@ -265,7 +277,7 @@ class DroppedFiles(OnFiles):
     def carry_out(self, script: Script) -> Any:
         rule = TtlRule(column="day", field_id=1, type="date", keep_seconds=86_400)
         request = TtlTerms(NAME, "uuid", rule, 100 * DAY, max_files=100)
-        return expire_rows(request, self.tools(script), Tapped(PastRows(self.table), script))  # type: ignore[arg-type]
+        return expire_rows(request, self.tools(script), Tapped(PastRows(self.table), script))
 
 
 class DeletedRows(DroppedFiles):

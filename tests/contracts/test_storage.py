@@ -14,8 +14,7 @@ from neve.catalogs.probe import probe_of_warehouse
 from neve.operations.inspect import read
 from neve.table.depth import Depth
 from neve.table.state import TableName
-
-from .conftest import Described, storage
+from tests.builders.catalog_descriptions import Described, storage
 
 pytestmark = pytest.mark.stack
 

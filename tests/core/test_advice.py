@@ -10,8 +10,8 @@ from neve.policy.model import Policy
 from neve.rewrite.advice import advise, between_looks, commits, is_due, not_looked
 from neve.rewrite.planner import plan
 from neve.table.state import Snapshot, TableState
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
+from tests.builders.files import make_files
+from tests.builders.table_states import make_state
 
 NOW = 1000 * 86_400_000
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from neve.maintenance.tags import FOREVER_MS, MAX_REF_AGE, TagPlan, plan_tags, tag_name
 from neve.policy.auto_tags import Period, parse_keep, spell_keep
 from neve.table.state import Ref, RefKind, Snapshot, TableState
-from tests.core.tables import make_snapshot, make_table
+from tests.builders.tables import make_snapshot, make_table
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -20,9 +20,8 @@ from neve.table.bounds import Ranges
 from neve.table.layout import Layout, LayoutKind
 from neve.table.metrics import to_bytes
 from neve.table.state import Column, Snapshot
-from tests.core.make import make_files
-from tests.core.test_bounds import bounded, long_ranges, ranges_of
-from tests.core.test_overlap import Box, grid
+from tests.builders.bounds import Box, bounded, grid, long_ranges, ranges_of
+from tests.builders.files import make_files
 
 TARGET = 100
 

@@ -6,7 +6,7 @@ import pytest
 
 from neve.rewrite.compactions import BranchHistory, CompactionCommit
 from neve.table.state import Ref, RefKind, Snapshot, TableState
-from tests.flow.test_inspect import make_state
+from tests.builders.table_states import make_state
 
 # 1 - 2 - 3 - 4 is main, 2 - 5 is the branch audit; 6 was committed on 3 and rolled back.
 PARENTS = {1: None, 2: 1, 3: 2, 4: 3, 5: 2, 6: 3}

@@ -6,9 +6,9 @@ import pytest
 
 from neve.maintenance.delete_files import Upkeep
 from neve.maintenance.delete_work import DeleteWork, by_deletes
-from tests.core.make import make_files
-from tests.core.tables import make_table
-from tests.core.test_deletes import Row, data, equality, positions, vector
+from tests.builders.delete_files import Row, data, equality, positions, vector
+from tests.builders.files import make_files
+from tests.builders.tables import make_table
 
 
 def work_of(rows: list[Row], version: int = 2) -> DeleteWork:

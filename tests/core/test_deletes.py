@@ -11,30 +11,12 @@ from hypothesis import strategies as st
 
 from neve.errors import CorruptMetadataError
 from neve.table.delete_index import DeleteIndex, may_have_deletes, unpartitioned
-from neve.table.files import DATA, EQUALITY_DELETES, POSITION_DELETES, UNKNOWN, FileColumns, Partition
+from neve.table.files import DATA, EQUALITY_DELETES, UNKNOWN, FileColumns, Partition
 from neve.table.state import PartitionField, PartitionSpec
-from tests.core.make import make_files
-
-Row = dict[str, Any]
+from tests.builders.delete_files import P0_OF_ANOTHER_SPEC, P1, UNPARTITIONED, Row, data, equality, positions, vector
+from tests.builders.files import make_files
 
 PARTITIONS = (Partition(0, "p=0"), Partition(0, "p=1"), Partition(1, "p=0"), Partition(2, ""))
-P0, P1, P0_OF_ANOTHER_SPEC, UNPARTITIONED = range(4)
-
-
-def data(path: str, number: int, partition: int = P0) -> Row:
-    return {"path": path, "sequence_number": number, "partition": partition}
-
-
-def positions(path: str, number: int, partition: int = P0, *, of: str = "") -> Row:
-    return {**data(path, number, partition), "content": POSITION_DELETES, "referenced": of}
-
-
-def vector(path: str, number: int, partition: int = P0, *, of: str, offset: int = 4) -> Row:
-    return {**positions(path, number, partition, of=of), "format": "puffin", "content_offset": offset}
-
-
-def equality(path: str, number: int, partition: int = P0) -> Row:
-    return {**data(path, number, partition), "content": EQUALITY_DELETES, "equality_ids": "1"}
 
 
 def index_of(rows: list[Row], ours: tuple[str, ...] = ()) -> DeleteIndex:

@@ -15,8 +15,7 @@ from neve.policy.model import Policy
 from neve.table.files import UNKNOWN, FileColumns, bounds_schema, read_ids, spell_ids
 from neve.table.state import TableName
 from neve.table.units import KIB, MIB
-
-from .make import make_files
+from tests.builders.files import make_files
 
 
 def test_columns_survive_json() -> None:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from neve.policy.model import Policy
 from neve.rewrite.groups import Groups, gather
-from neve.rewrite.planner import plan
-from tests.properties.test_plan import NOW, table
+from neve.rewrite.planner import Request, plan
+from neve.rewrite.selection import listed_twice
+from tests.builders.files import make_files
+from tests.builders.planned_tables import NOW, table
 
 
 def test_a_partition_is_one_group_while_it_is_not_overloaded() -> None:
@@ -46,3 +48,23 @@ def test_groups_of_a_plan_without_layouts_are_read_as_unordered() -> None:
     planned = plan(table([{"size_bytes": 1000}] * 20), Policy(), now_ms=NOW)
     before = {key: value for key, value in planned.groups.to_json().items() if key != "ordered"}
     assert Groups.from_json(before) == planned.groups
+
+
+def test_partitions_with_a_data_file_that_is_listed_twice_are_left_alone_with_the_reason() -> None:
+    """Iceberg counts the rows of a path once when it is replaced, and refuses the commit."""
+    twice = {"path": "a.parquet", "size_bytes": 1000}
+    files = [{"size_bytes": 1000, "partition": i % 3} for i in range(30)]
+    state = table([*files, {**twice, "partition": 0}, {**twice, "partition": 1}])
+    planned = plan(state, Policy(), now_ms=NOW, request=Request(force=True))
+    assert {group.partition for group in planned.groups} == {"p=2"}
+    told = {skipped.partition: skipped.reason for skipped in planned.skipped}
+    for home in ("p=0", "p=1"):
+        assert told[home] == (
+            "the table lists data file a.parquet more than once: write its rows to new files, or remove it and add it once"
+        )
+
+
+def test_vectors_that_share_a_puffin_file_are_no_data_files_that_are_listed_twice() -> None:
+    vectors = [{"path": "v.puffin", "format": "puffin", "content": 1, "content_offset": at} for at in (4, 50)]
+    assert listed_twice(make_files([{}, {}, *vectors])) == {}
+    assert listed_twice(make_files([])) == {}

@@ -10,9 +10,9 @@ from neve.health.inspection import DeleteCounts, Finding, ManifestCounts, RowGro
 from neve.health.not_due import NotDue
 from neve.health.score import RULES, Compaction, EqualityDeletes, Vitals, assess
 from neve.health.skipping import Clustering, ColumnClustering
-from neve.maintenance.manifests import ManifestGroup, ManifestPlan, ManifestReads, Motive
 from neve.policy.model import Policy
 from neve.table.units import GIB, MIB
+from tests.builders.measurements import HEALTHY, SICK, manifest_plan
 
 FEW_FILES = NotDue(
     rule="fragments", what="files below 16 MB", where="p=1", measured=4, threshold=5, knob="min-input-files", more=1
@@ -35,54 +35,6 @@ FRESH_GROUPS = NotDue(
     unit="seconds",
     knob="reencode-after",
     due_ms=0,
-)
-
-
-def manifest_plan(before: int, after: int, *rules: NotDue, one: tuple[float, float] | None = None) -> ManifestPlan:
-    group = ManifestGroup(spec_id=0, holds_deletes=False, motive=Motive.MERGE, paths=(), bytes=1, files=1, outputs=after)
-    reads = [
-        ManifestReads(whole=whole, one=None if one is None else one[place], seconds=1)
-        for place, whole in enumerate((before, after))
-    ]
-    groups = () if rules else (group,)
-    return ManifestPlan(
-        snapshot_id=1, by=("day",), groups=groups, not_due=rules, target_bytes=8 * MIB, before=reads[0], after=reads[1]
-    )
-
-
-HEALTHY = Vitals(
-    data_files=10,
-    data_bytes=GIB,
-    rows=1000,
-    small_files=0,
-    removable_files=0,
-    partitions=1,
-    tiny_partitions=0,
-    deletes=DeleteCounts(),
-    row_groups=None,
-    unsorted_files=None,
-    clustering=None,
-    manifests=ManifestCounts(data_manifests=1, delete_manifests=0, bytes=1000, average_files=10),
-    expirable_snapshots=0,
-    metadata_bytes=1000,
-    compaction=Compaction(),
-)
-SICK = replace(
-    HEALTHY,
-    data_files=100,
-    small_files=100,
-    removable_files=100,
-    partitions=200,
-    tiny_partitions=200,
-    deletes=DeleteCounts(equality_files=100, equality_rows=1000),
-    row_groups=RowGroups(files_known=5, row_groups=50, average_bytes=1, source="footers", files_with_small_groups=5),
-    unsorted_files=100,
-    manifests=ManifestCounts(data_manifests=500, delete_manifests=1, bytes=1000, average_files=1),
-    expirable_snapshots=1000,
-    metadata_bytes=100 * MIB,
-    compaction=Compaction(removed_files=100, files_with_deletes=100, applied_files=100, reencoded_files=5, sorted_files=100),
-    equality=EqualityDeletes(convertible=100, prunable=0),
-    manifest_plan=manifest_plan(501, 1),
 )
 
 
@@ -243,6 +195,7 @@ def test_manifests_are_as_bad_as_the_number_that_a_rewrite_spares(count: int, se
 def test_manifests_with_next_to_no_files_are_not_told_to_have_none() -> None:
     manifests = ManifestCounts(data_manifests=11, delete_manifests=0, bytes=1000, average_files=1 / 11)
     found = finding(replace(HEALTHY, manifests=manifests, manifest_plan=manifest_plan(11, 1)), "manifests")
+    assert found is not None
     assert found.evidence == "11 manifests with 1000 B in all, fewer than 1 file each"
 
 
@@ -274,12 +227,12 @@ def test_a_large_metadata_file_advises_an_expiry_only_if_there_is_something_to_e
     assert found is not None
     assert (found.severity, found.operation) == (0.2, "expire")
     assert found.fix == "Expire snapshots, and drop schemas and specs that nothing uses"
-    kept = NotDue(rule="kept", what="snapshots kept: 1 by head", until="another snapshot is committed")
+    kept = NotDue(rule="kept", what="snapshots kept: 1 head of a branch", until="another snapshot is committed")
     found = finding(replace(large, expiry=(kept,)), "metadata-size")
     assert found is not None
     assert (found.severity, found.operation, found.not_due) == (0.2, None, (kept,))
     assert found.fix == (
-        "Drop schemas and specs that nothing uses. No snapshot can be expired yet (snapshots kept: 1 by head, "
+        "Drop schemas and specs that nothing uses. No snapshot can be expired yet (snapshots kept: 1 head of a branch, "
         "due once another snapshot is committed)"
     )
 

@@ -15,9 +15,9 @@ from neve.rewrite.planner import Request, plan
 from neve.rewrite.record import GroupState
 from neve.rewrite.run_summary import record_of
 from neve.table.units import MIB
-from tests.core.make import make_files
-from tests.properties.test_plan import NOW, state_of
-from tests.render.runs import make_group
+from tests.builders.files import make_files
+from tests.builders.planned_tables import NOW, state_of
+from tests.builders.run_records import make_group
 
 CODEC = {"compression-codec": "snappy"}
 ROWS = {"row-group-rows": 1_000_000}

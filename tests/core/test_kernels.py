@@ -12,7 +12,7 @@ from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.groups import KERNELS, TIERS
 from neve.rewrite.kernel_choice import GroupTraits, choose_kernels
 from neve.table.units import MIB
-from tests.flow.test_inspect import make_state
+from tests.builders.table_states import make_state
 
 
 def chosen(**changes: Any) -> Kernel:
@@ -29,8 +29,8 @@ def chosen(**changes: Any) -> Kernel:
         "inputs_sorted": False,
         "changes_spec": False,
     }
-    single = {"columns": 12, "is_remote": False}
-    words = {name: np.array([value]) for name, value in (plain | changes).items() if name not in single}
+    single: dict[str, Any] = {"columns": 12, "is_remote": False}
+    words: dict[str, Any] = {name: np.array([value]) for name, value in (plain | changes).items() if name not in single}
     traits = GroupTraits(**words, **{name: changes.get(name, value) for name, value in single.items()})
     return KERNELS[choose_kernels(traits, Policy()).kernel[0]]
 

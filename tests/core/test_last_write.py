@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.maintenance.last_write import LAST_WRITES, adds_rows, facts, facts_to_keep, last_write
+from neve.maintenance.last_write import adds_rows, facts, facts_to_keep, last_write
 from neve.maintenance.retention import SnapshotHistory
+from neve.table.properties import LAST_WRITES
 from neve.table.state import RUN_ID, Ref, RefKind, Snapshot
 
 NOW = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from neve.errors import BadRequestError
 from neve.table.literals import serialized
-from tests.core.test_bounds import make_column, ranges_of
+from tests.builders.bounds import make_column, ranges_of
 
 LITERALS: list[tuple[str, Any, Any]] = [
     ("int", 7, 7),
@@ -25,6 +25,7 @@ LITERALS: list[tuple[str, Any, Any]] = [
     ("timestamp_ns", "1970-01-01T00:00:00.000001", 1000),
     ("decimal(9, 2)", "-1.50", -150),
     ("decimal(9, 2)", Decimal("3"), 300),
+    ("decimal(38, 2)", "123456789012345678901234567890123456.78", 12345678901234567890123456789012345678),
     ("uuid", "00000000-0000-0000-0000-000000000001", bytes(15) + b"\x01"),
     ("uuid", UUID(int=1), bytes(15) + b"\x01"),
     ("string", "é", "é"),

@@ -14,7 +14,7 @@ from neve.maintenance.manifests import ORDER, ManifestPlan, Motive, plan_manifes
 from neve.policy.model import Policy
 from neve.table.state import Manifest, PartitionField, PartitionRange, PartitionSpec, Snapshot, TableState
 from neve.table.units import KIB, MIB
-from tests.core.tables import BY_DAY, make_table
+from tests.builders.tables import BY_DAY, make_table
 
 POLICY = Policy()
 STATE = make_table(snapshot_id=1)

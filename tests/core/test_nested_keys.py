@@ -8,8 +8,8 @@ from neve.errors import UnprovableDeletesError
 from neve.table.files import DATA, EQUALITY_DELETES
 from neve.table.nested_keys import check_provable, compared, left_alone, nested_columns
 from neve.table.state import PartitionField, PartitionSpec
-from tests.core.make import make_files
-from tests.kernels.arrow_make import field, list_of, schema, struct
+from tests.builders.arrow_files import field, list_of, schema, struct
+from tests.builders.files import make_files
 
 SCHEMAS = [
     schema(field(1, "id", "long"), field(2, "s", struct(field(3, "k", "int"), field(4, "t", struct(field(5, "x", "int")))))),

@@ -22,7 +22,7 @@ from neve.maintenance.orphans import (
 )
 from neve.table.location import Spellings
 from neve.table.state import PartitionField, PartitionSpec
-from tests.core.tables import make_table
+from tests.builders.tables import make_table
 
 SPELLINGS = Spellings.of()
 ROOT = "s3://lake/db/t"
@@ -61,6 +61,18 @@ def verdict(path: str, modified_ms: int | None = 1, **changes: Any) -> Verdict |
         ("data/", Verdict.PROTECTED),
         ("_delta_log/0.json", Verdict.OTHER_FORMAT),
         ("sub/.hoodie/hoodie.properties", Verdict.OTHER_FORMAT),
+        ("checkpoint/metadata", Verdict.CHECKPOINT),
+        ("metadata", Verdict.CHECKPOINT),
+        ("checkpoint/offsets/12", Verdict.CHECKPOINT),
+        ("a/b/commits/0", Verdict.CHECKPOINT),
+        ("checkpoint/sources/0/9.compact", Verdict.CHECKPOINT),
+        ("checkpoint/state/0/3/12.delta", Verdict.CHECKPOINT),
+        ("checkpoint/state/0/3/SSTs/12-a.sst", Verdict.CHECKPOINT),
+        ("flink/chk-7/3f9c", Verdict.CHECKPOINT),
+        ("flink/savepoint-3f9c12-3f9c12d44103/3f9c", Verdict.CHECKPOINT),
+        ("data/offsets/1.parquet", Verdict.CANDIDATE),
+        ("data/state=1/00000-0.parquet", Verdict.CANDIDATE),
+        ("data/0101/0110/1001/10110110/f.parquet", Verdict.CANDIDATE),
     ],
 )
 def test_a_name_or_a_place_protects(name: str, expected: Verdict) -> None:

@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.health.overlap import SAMPLES, Boxes, Overlap, each_partition, layers, overlap, row_shares, stretch
-from tests.core.test_bounds import long_ranges
-
-Box = list[tuple[int, int]]
+from tests.builders.bounds import Box, grid, long_ranges
 
 
 def make_boxes(boxes: list[Box]) -> Boxes:
@@ -19,11 +17,6 @@ def make_boxes(boxes: list[Box]) -> Boxes:
 
 def depth_of(boxes: list[Box], rows: list[int] | None = None) -> Overlap:
     return overlap(make_boxes(boxes), np.array(rows or [1] * len(boxes)))
-
-
-def grid(side: int) -> list[Box]:
-    """Squares that lie side by side, with a gap of one between them."""
-    return [[(10 * x, 10 * x + 9), (10 * y, 10 * y + 9)] for x in range(side) for y in range(side)]
 
 
 def test_files_side_by_side_have_depth_one() -> None:
@@ -44,9 +37,9 @@ def test_a_grid_has_depth_one_though_each_column_is_met_by_a_whole_row_of_it() -
 
 def test_depth_is_a_mean_over_rows() -> None:
     found = depth_of([[(0, 9)], [(20, 29)], [(0, 29)]], rows=[6, 3, 1])
-    assert found == Overlap(mean=pytest.approx(2.0), worst=2.0, columns=(pytest.approx(2.0),))
+    assert (found.mean, found.worst, found.columns) == (pytest.approx(2.0), 2.0, pytest.approx((2.0,)))
     found = depth_of([[(0, 9)], [(20, 29)], [(0, 9)]], rows=[6, 3, 1])
-    assert found == Overlap(mean=pytest.approx(0.7 * 2 + 0.3 * 1), worst=2.0, columns=(pytest.approx(1.7),))
+    assert (found.mean, found.worst, found.columns) == (pytest.approx(0.7 * 2 + 0.3 * 1), 2.0, pytest.approx((1.7,)))
 
 
 def test_files_with_the_same_single_value_count_once() -> None:

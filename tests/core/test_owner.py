@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ def test_the_text_of_an_owner_is_read_back_and_messages_show_host_and_pid() -> N
         ("", Owner("", None)),
         ("somebody", Owner("somebody", None)),
         ("a:b:12", Owner("a:b", 12)),
+        ("host:1\u00b2", Owner("host:1\u00b2", None)),
         ("host:12;junk;boot=x", Owner("host", 12, boot="x")),
     ],
 )
@@ -58,7 +60,8 @@ def test_a_process_is_gone_only_if_its_id_means_the_same_here_and_is_free_or_ano
 
 @pytest.mark.parametrize("name", ["boot", "namespaces"])
 def test_two_unknown_facts_are_not_the_same_fact(name: str) -> None:
-    theirs, here = replace(THEIRS, **{name: None}), replace(HERE, **{name: None})
+    unknown: dict[str, Any] = {name: None}
+    theirs, here = replace(THEIRS, **unknown), replace(HERE, **unknown)
     assert not theirs.is_certainly_gone(here, lambda _: ABSENT)
 
 

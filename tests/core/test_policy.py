@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 import re
+from contextlib import suppress
 
 import pytest
 from pydantic import ValidationError
@@ -131,3 +133,16 @@ def test_reads_table_properties_in_the_unit_of_their_name(name: str, text: str, 
 def test_refuses_units_in_properties_that_iceberg_reads_as_numbers(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         read_property(name, "128 MB")
+
+
+@pytest.mark.parametrize("value", ["-5 days", "-1", "-0.5", "nan", "inf", "-inf", "1e400", -1, -0.5, math.nan, math.inf])
+def test_every_knob_with_a_number_refuses_what_makes_no_sense(value: object) -> None:
+    units = ("duration", "size", "count", "ratio", "money", "rows", "writes")
+    numbers = sorted(key for key, one in knobs().items() if one.unit in units)
+    assert len(numbers) > 30
+    accepted = list[str]()
+    for key in numbers:
+        with suppress(ValidationError):
+            Policy.model_validate({key: value})
+            accepted.append(key)
+    assert accepted == []

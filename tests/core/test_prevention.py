@@ -11,8 +11,8 @@ from neve.maintenance.prevention import KeptProperty, PropertyChange, PropertyPr
 from neve.policy.model import Policy
 from neve.table.state import PartitionField, PartitionSpec, Snapshot
 from neve.table.units import GIB, KIB, MIB, TIB
-from tests.flow.test_inspect import make_state
-from tests.render.inspections import make_inspection
+from tests.builders.inspections import make_inspection
+from tests.builders.table_states import make_state
 
 DAY = PartitionSpec(spec_id=0, fields=(PartitionField(name="day", transform="day", source_id=1, field_id=1000),))
 PLAIN = PartitionSpec(spec_id=0, fields=())
@@ -39,7 +39,8 @@ def proposal(
     findings: tuple[Finding, ...] = (),
 ) -> PropertyProposal:
     told = {"default_sort_order_id": sort_order, "specs": (spec,), "properties": properties or {}}
-    state = make_state(snapshots=writes or (write(1),), snapshot_id=None, **told)
+    snapshots = writes or (write(1),)
+    state = make_state(snapshots=snapshots, snapshot_id=snapshots[-1].snapshot_id, **told)
     found = make_inspection(data_bytes=data_bytes, health=Health(score=50, findings=findings))
     workload = found.workload.model_copy(update={"kind": kind, "median_gap_seconds": gap})
     return propose(state, found.model_copy(update={"workload": workload}), Policy.model_validate(knobs or {}), explicit)
@@ -79,6 +80,11 @@ def test_files_scattered_over_partitions_ask_for_a_shuffle_and_open_files() -> N
         "and 64 of them would fill one good file each"
     )
     assert shuffle == "Shuffle by day before the write, where the engine does not do it by write.distribution-mode"
+
+
+def test_writes_of_other_branches_are_not_those_of_this_one() -> None:
+    audit = [write(i, files=40, size=8 * MIB, partitions=4, parent_id=1) for i in range(2, 6)]
+    assert values(proposal(write(1), *audit, write(6, parent_id=1))) == dict([TARGET])
 
 
 def test_half_a_file_of_a_median_is_told() -> None:

@@ -90,5 +90,5 @@ def test_the_second_look(here: int | None, there: int | None, free: QuarantineSt
 )
 def test_the_way_back(here: int | None, there: int | None, moving: QuarantineStep, trashed: QuarantineStep) -> None:
     words = {"path": "/t/x", "reason": "", "run_id": "r", "recorded_ms": 1, "changed_ms": 1, "trash_path": "/t/.neve-trash/r/x"}
-    assert way_back(Quarantined(**words, fate=Fate.RECORDED), Sides(here, there)) is moving  # type: ignore[arg-type]
-    assert way_back(Quarantined(**words, fate=Fate.TRASHED), Sides(here, there)) is trashed  # type: ignore[arg-type]
+    assert way_back(Quarantined(**words, fate=Fate.RECORDED), Sides(here, there)) is moving
+    assert way_back(Quarantined(**words, fate=Fate.TRASHED), Sides(here, there)) is trashed

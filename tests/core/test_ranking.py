@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from neve.health.ranking import partition_columns, rank
@@ -9,8 +12,7 @@ from neve.policy.model import Policy
 from neve.table.files import Partition
 from neve.table.state import Snapshot
 from neve.table.units import MIB
-
-from .make import make_files
+from tests.builders.files import make_files
 
 HOUR = 3_600_000
 NOW = 1000 * HOUR
@@ -22,7 +24,7 @@ def snapshot(snapshot_id: int, at_ms: int, operation: str = "append") -> Snapsho
     )
 
 
-def score(rows: list[dict[str, object]], snapshots: list[Snapshot], compacted: dict[Partition, int] | None = None) -> float:
+def score(rows: Sequence[dict[str, Any]], snapshots: list[Snapshot], compacted: dict[Partition, int] | None = None) -> float:
     files = make_files(rows)
     columns = partition_columns(files, Policy(), snapshots, compacted or {})
     return rank(files, columns, NOW, 10)[0].score

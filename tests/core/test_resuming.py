@@ -10,7 +10,7 @@ from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.record import GroupState
 from neve.rewrite.remaining import NextStep, TableNow, remaining
 from neve.rewrite.work_order import WorkResult
-from tests.state.test_journal import PLAN, RESULT
+from tests.builders.stored_runs import PLAN, RESULT
 
 INPUTS = frozenset(PLAN.paths(PLAN.groups[0]))
 OUTPUT = RESULT.outputs[0].path

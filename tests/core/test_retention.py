@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neve.maintenance.retention import Keep, Retention, Rules, SnapshotHistory, next_expiry, retain
+from neve.maintenance.retention import Keep, Retention, Rules, SnapshotHistory, kept_text, next_expiry, retain
 from neve.policy.model import Policy
 from neve.table.state import Ref, RefKind, Snapshot
 
@@ -29,11 +29,11 @@ def snapshot(number: int, days: float, parent: int | None = None, **summary: str
 
 
 def branch(name: str, at: int, **limits: int) -> Ref:
-    return Ref(name=name, kind=RefKind.BRANCH, snapshot_id=at, **limits)  # type: ignore[arg-type]
+    return Ref(name=name, kind=RefKind.BRANCH, snapshot_id=at, **limits)
 
 
 def tag(name: str, at: int, **limits: int) -> Ref:
-    return Ref(name=name, kind=RefKind.TAG, snapshot_id=at, **limits)  # type: ignore[arg-type]
+    return Ref(name=name, kind=RefKind.TAG, snapshot_id=at, **limits)
 
 
 def chain(*days: float) -> tuple[Snapshot, ...]:
@@ -58,20 +58,46 @@ def test_old_snapshots_go_oldest_first_and_the_head_stays_however_old() -> None:
 def test_a_moment_counts_instead_of_the_age() -> None:
     rules = Rules(keep_ms=0, min_count=1, since_ms=NOW - 20 * DAY)
     found = decide(chain(21, 20.001, 20, 1), (branch("main", 4),), rules)
-    assert (found.expired, reasons(found)) == ((1,), {2: Keep.AGE, 3: Keep.AGE, 4: Keep.HEAD})
+    assert (found.expired, reasons(found)) == ((1,), {2: Keep.PERIOD_START, 3: Keep.AGE, 4: Keep.HEAD})
     assert found.kept[3].why == "not older than 20 days, on main"
 
 
 def test_age_keeps_up_to_its_limit_and_not_beyond() -> None:
     found = decide(chain(8, 7.001, 7, 1), (branch("main", 4),))
-    assert (found.expired, reasons(found)) == ((1,), {2: Keep.AGE, 3: Keep.AGE, 4: Keep.HEAD})
+    assert (found.expired, reasons(found)) == ((1,), {2: Keep.PERIOD_START, 3: Keep.AGE, 4: Keep.HEAD})
     assert found.kept[3].why == "not older than 7 days, on main"
 
 
 def test_what_a_branch_was_when_the_time_began_stays_however_old() -> None:
     found = decide(chain(90, 80, 1), (branch("main", 3),))
     assert (found.expired, found.kept[2].why) == ((1,), "what main was 7 days ago")
+    assert found.counts == {Keep.HEAD: 1, Keep.PERIOD_START: 1}
     assert decide(chain(90, 80, 8), (branch("main", 3),)).expired == (1, 2)
+
+
+def test_a_snapshot_that_stays_between_younger_ones_is_not_called_young() -> None:
+    found = decide(chain(90, 1, 30, 1), (branch("main", 4),))
+    assert {number: kept.why for number, kept in found.kept.items()} == {
+        1: "what main was 7 days ago",
+        2: "not older than 7 days, on main",
+        3: "newer than one that is not older than 7 days, on main",
+        4: "head of main",
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({Keep.HEAD: 1, Keep.AGE: 50}, "1 head of a branch, 50 young"),
+        (
+            {Keep.HEAD: 2, Keep.TAG: 1, Keep.PERIOD_START: 1},
+            "2 heads of branches, 1 tag, 1 current when the retention period began",
+        ),
+        ({Keep.TAG: 1200, Keep.COUNT: 3}, "1,200 tags, 3 by count"),
+    ],
+)
+def test_kept_snapshots_are_counted_by_their_reasons(counts: dict[Keep, int], text: str) -> None:
+    assert kept_text(counts) == text
 
 
 def test_count_keeps_the_newest_of_each_branch() -> None:
@@ -185,9 +211,9 @@ def test_the_next_expiry_is_a_week_after_a_snapshot_was_replaced() -> None:
 
 def test_what_no_time_lets_go_says_what_keeps_it() -> None:
     alone = next_expiry(SnapshotHistory("m", {}, chain(30), (branch("main", 1),)), WEEK, now_ms=NOW)
-    assert str(alone) == "snapshots kept: 1 by head, due once another snapshot is committed"
+    assert str(alone) == "snapshots kept: 1 head of a branch, due once another snapshot is committed"
     tagged = next_expiry(SnapshotHistory("m", {}, chain(30, 20), (branch("main", 2), tag("v1", 1))), WEEK, now_ms=NOW)
-    assert str(tagged) == "snapshots kept: 1 by head, 1 by tag, due once commits are added, or what keeps them ends"
+    assert str(tagged) == "snapshots kept: 1 head of a branch, 1 tag, due once commits are added, or what keeps them ends"
     assert str(next_expiry(SnapshotHistory("m", {}, (), ()), WEEK, now_ms=NOW)) == (
         "the table has no snapshots, due once another snapshot is committed"
     )

@@ -13,8 +13,8 @@ from neve.rewrite.plan import Plan
 from neve.rewrite.planner import Request, plan
 from neve.table.state import RUN_ID, Snapshot
 from neve.table.units import MIB
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
+from tests.builders.files import make_files
+from tests.builders.table_states import make_state
 
 S = 1000
 NOW = 1_000_000 * S
@@ -61,33 +61,6 @@ def test_only_the_last_twenty_commits_count() -> None:
     old = [NOW - (100 * S + 60 * S * i) for i in range(30)]
     new = [NOW - S * i for i in range(21)]
     assert Rhythm.of([*old, *new], NOW) == Rhythm(NOW, S)
-
-
-@pytest.mark.parametrize(
-    ("since", "period", "limit", "expected"),
-    [
-        (0.0, 5, 60, 0),  # just now
-        (0.5, 5, 60, 0),  # still in the gap
-        (1.0, 5, 60, 9),  # the next comes in 4 s; one period of delay is allowed for
-        (4.9, 5, 60, 5.1),
-        (8.0, 5, 60, 2),  # late: a command is under way
-        (1.0, 5, 3, 0),  # further away than the limit
-        (3.0, 5, 3, 3),
-        (600.0, 3600, 60, 0),  # an hourly job is not waited for
-        (3590.0, 3600, 60, 60),  # unless it is about to commit
-        (-2.0, 5, 60, 0),  # another clock
-    ],
-)
-def test_a_commit_waits_for_the_next_of_the_writer_if_that_is_near(
-    since: float, period: float, limit: float, expected: float
-) -> None:
-    rhythm = Rhythm(NOW - int(since * S), int(period * S))
-    assert rhythm.wait_ms(NOW, int(limit * S)) == int(expected * S)
-
-
-@pytest.mark.parametrize(("period", "poll"), [(1, 100), (5, 100), (20, 400), (3600, 1000)])
-def test_a_short_period_is_polled_more_often(period: int, poll: int) -> None:
-    assert Rhythm(NOW, period * S).poll_ms == poll
 
 
 @pytest.mark.parametrize(("ago", "expected"), [([], 60), ([3], 60), ([13, 8, 3], 60), ([65, 35, 5], 300)])

@@ -8,7 +8,7 @@ from neve.health.row_groups import count_row_groups, estimated, row_groups_by_fi
 from neve.policy.model import Policy
 from neve.table.files import POSITION_DELETES, FileColumns
 from neve.table.units import MIB
-from tests.core.make import make_files
+from tests.builders.files import make_files
 
 ROWS: list[dict[str, Any]] = [
     {"path": "a", "size_bytes": 64 * MIB, "row_groups": -1},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from neve.health.condition import Condition
 from neve.rewrite.record import RunOutcome, RunRecord, SnapshotExpiry
 from neve.table.units import MIB
-from tests.render.inspections import make_inspection, make_shallow
-from tests.render.runs import AFTER, BEFORE, make_empty_record, make_record
+from tests.builders.inspections import make_inspection, make_shallow
+from tests.builders.run_records import AFTER, BEFORE, make_empty_record, make_record
 
 
 def test_before_and_after_are_the_table_s_and_the_rest_is_the_run_s_own_doing() -> None:

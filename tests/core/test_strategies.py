@@ -17,8 +17,8 @@ from neve.rewrite.strategies.known import KNOWN
 from neve.table.files import FileColumns
 from neve.table.state import Column, PartitionField, PartitionSpec, Snapshot, SortOrder, TableState
 from neve.table.units import MIB
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
+from tests.builders.files import make_files
+from tests.builders.table_states import make_state
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -10,7 +10,7 @@ from neve.errors import BadRequestError
 from neve.maintenance.statistics import THETA, plan_statistics
 from neve.policy.model import Policy
 from neve.table.state import Column, PartitionSpec, Sketch, StatisticsFile, TableState
-from tests.core.tables import make_snapshot, make_table
+from tests.builders.tables import make_snapshot, make_table
 
 POLICY = Policy()
 COLUMNS = ("ts", "city", "amount")

@@ -26,9 +26,10 @@ from neve.maintenance.ttl import (
 from neve.policy.model import Policy
 from neve.rewrite.live_files import LiveFile, describe_metrics
 from neve.table import time_format
+from neve.table.calendar import days_to
 from neve.table.metrics import ColumnMetrics, to_bytes
 from neve.table.state import Column, PartitionField, PartitionSpec
-from tests.flow.test_inspect import make_state
+from tests.builders.table_states import make_state
 
 NOON = int(datetime(2025, 6, 15, 12, tzinfo=UTC).timestamp())
 EPOCH = date(1970, 1, 1)
@@ -46,8 +47,8 @@ def rule(kind: str = "timestamptz", form: str | None = None, **more: Any) -> Ttl
         ("date", None, TtlLimits(None, (date(2025, 6, 15) - EPOCH).days)),
         ("int", "seconds", TtlLimits(10**8, NOON)),
         ("long", "milliseconds", TtlLimits(10**11, NOON * 1000)),
-        ("int", "yyyyMMdd", TtlLimits(10**7, 20250615)),
-        ("long", "yyyyMMddHH", TtlLimits(10**9, 2025061512)),
+        ("int", "yyyyMMdd", TtlLimits(10**7, 20250615, "yyyyMMdd")),
+        ("long", "yyyyMMddHH", TtlLimits(10**9, 2025061512, "yyyyMMddHH")),
         ("string", "yyyy-MM-dd", TtlLimits(None, "2025-06-15", "yyyy-MM-dd")),
         ("string", "yyyy-MM-dd'T'HH:mm", TtlLimits(None, "2025-06-15T12:00", "yyyy-MM-dd'T'HH:mm")),
     ],
@@ -120,6 +121,13 @@ def test_a_text_that_does_not_look_like_the_format_is_no_time(text: str) -> None
     assert limits_of(rule("string", "yyyy-MM-dd"), NOON * 1000).hold("2024-01-01")
 
 
+@pytest.mark.parametrize("number", [0, -20240101, 202401, 20240000, 20240100, 20240132, 20241301, 20249999])
+def test_a_number_that_does_not_look_like_the_format_is_no_time(number: int) -> None:
+    limits = limits_of(rule("int", "yyyyMMdd"), NOON * 1000)
+    assert not limits.hold(number)
+    assert limits.hold(20240131)
+
+
 @pytest.mark.parametrize(("stated", "meant"), [("milliseconds", "seconds"), ("microseconds", "milliseconds")])
 def test_numbers_in_a_smaller_unit_than_stated_are_no_times(stated: str, meant: str) -> None:
     limits = limits_of(rule("long", stated), NOON * 1000)
@@ -151,7 +159,7 @@ def test_what_is_written_in_a_format_sorts_as_its_times_do(form: str, seconds: l
 def described(kind: str, values: list[Any], partition: Any = None) -> LiveFile:
     """A file with the bounds of these values, as Iceberg would write them."""
     known = sorted(value for value in values if value is not None)
-    bounds = {"lower": to_bytes(kind, known[0]), "upper": to_bytes(kind, known[-1])} if known else {}
+    bounds: dict[str, Any] = {"lower": to_bytes(kind, known[0]), "upper": to_bytes(kind, known[-1])} if known else {}
     column = ColumnMetrics(values=len(values), nulls=values.count(None), **bounds)
     file = {"file-path": "f", "spec-id": 0, "record-count": len(values), "partition": [partition]}
     return LiveFile(file | describe_metrics({1: column}))
@@ -196,6 +204,32 @@ def test_a_number_that_is_no_time_keeps_its_file_from_being_dropped() -> None:
     limits = limits_of(number, NOON * 1000)
     assert verdict(described("int", [20240101, 20240102]), number, limits, None) is FileVerdict.PAST
     assert verdict(described("int", [0, 20240102]), number, limits, None) is FileVerdict.UNSURE
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "expected"),
+    [
+        ("yyyyMMdd", [20240101, 20240131], FileVerdict.PAST),
+        ("yyyyMMdd", [20240131, 20240201], FileVerdict.UNSURE),  # 20240150 may be between them
+        ("yyyyMMdd", [20240101, 20240132], FileVerdict.UNSURE),
+        ("yyyyMM", [202401, 202412], FileVerdict.PAST),
+        ("yyyyMM", [202312, 202401], FileVerdict.UNSURE),
+        ("yyyy", [2019, 2024], FileVerdict.PAST),
+        ("yyyyMMdd", [20250615, 20250699], FileVerdict.KEPT),
+    ],
+)
+def test_bounds_prove_a_file_past_where_every_number_between_them_is_a_time(
+    form: str, values: list[int], expected: FileVerdict
+) -> None:
+    number = rule("int", form)
+    assert verdict(described("int", values), number, limits_of(number, NOON * 1000), None) is expected
+
+
+def test_a_partition_of_a_number_that_is_no_time_is_kept() -> None:
+    number = rule("int", "yyyyMMdd")
+    limits = limits_of(number, NOON * 1000)
+    assert verdict(described("int", [], 20240100), number, limits, spec_of("identity")) is FileVerdict.KEPT
+    assert verdict(described("int", [], 20240101), number, limits, spec_of("identity")) is FileVerdict.PAST
 
 
 def spec_of(transform: str) -> PartitionSpec:
@@ -304,6 +338,15 @@ def test_no_limit_and_one_below_the_floor_are_refused() -> None:
     with pytest.raises(BadRequestError, match=r"Cannot keep rows of c.db.t for 23 h only: that is below ttl-floor, 24 h"):
         rule_of(state, Policy.model_validate({"ttl": "23 h"}))
     assert rule_of(state, Policy.model_validate({"ttl": "23 h", "ttl-floor": "1 h"})).keep_seconds == 23 * 3600
+
+
+def test_a_limit_of_thousands_of_years_is_counted_back_and_one_beyond_all_timestamps_is_cut() -> None:
+    keep = rule().model_copy(update={"keep_seconds": 3_000 * 365.25 * 86_400})
+    cutoff = cutoff_ms(keep, NOON * 1000, None)
+    assert cutoff == NOON * 1000 - 3_000 * 36_525 * 864_000
+    forever = cutoff_ms(rule().model_copy(update={"keep_seconds": 1e15}), NOON * 1000, None)
+    assert forever == days_to(-290_000) * 86_400_000
+    assert limits_of(rule(), forever).high == forever * 1000 > -(2**63)
 
 
 def test_a_table_without_writers_keeps_its_rows_where_the_last_write_counts() -> None:

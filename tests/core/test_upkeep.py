@@ -37,7 +37,7 @@ def equality(path: str, file_format: str = "parquet") -> DataFile:
 
 
 def vector(path: str, target: str, offset: int = 4) -> DataFile:
-    return delete(path, file_format="puffin", **{"referenced-data-file": target, "content-offset": offset})
+    return delete(path, file_format="puffin") | {"referenced-data-file": target, "content-offset": offset}
 
 
 def bounds(lower: str, upper: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neve.health.inspection import WorkloadKind
-from neve.health.workload import classify
+from neve.health.workload import classify, operation_of
 from neve.table.state import Snapshot
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -82,7 +82,44 @@ def test_looks_only_at_the_last_week_that_saw_writes() -> None:
         (every(13 * HOUR, 8), "8 appends, 13 h apart"),
         (every(MINUTE, 1, "overwrite"), "1 of 1 write overwrites or deletes"),
         (every(MINUTE, 20, "overwrite"), "20 of 20 writes overwrite or delete"),
+        (
+            [*every(MINUTE, 19), snapshot(NOW, "overwrite", added_data_files="1", added_delete_files="1")],
+            "19 appends and 1 update, 60 s apart (median)",
+        ),
+        (
+            [*every(MINUTE, 19), snapshot(NOW, "overwrite", added_data_files="1", deleted_data_files="1")],
+            "19 appends and 1 overwrite, 60 s apart (median)",
+        ),
+        (
+            [*every(13 * HOUR, 8), snapshot(NOW - 1, "delete", deleted_data_files="1"), snapshot(NOW, "overwrite")],
+            "8 appends, 1 overwrite and 1 delete, 13 h apart",
+        ),
     ],
 )
 def test_the_evidence_counts_in_plain_words(snapshots: list[Snapshot], evidence: str) -> None:
     assert classify(snapshots, NOW).evidence == evidence
+
+
+@pytest.mark.parametrize(
+    ("operation", "summary", "told"),
+    [
+        ("append", {"added_data_files": "1"}, "append"),
+        ("append", {}, "append"),
+        ("overwrite", {"added_data_files": "1", "added_delete_files": "1"}, "update"),
+        ("overwrite", {"added_data_files": "1", "added_position_deletes": "5"}, "update"),
+        ("append", {"added_data_files": "1", "added_dvs": "1"}, "update"),
+        ("overwrite", {"added_data_files": "1", "deleted_data_files": "1"}, "overwrite"),
+        ("overwrite", {"added_data_files": "1", "replace_partitions": "true"}, "overwrite"),
+        ("overwrite", {"deleted_data_files": "1", "added_data_files": "0"}, "delete"),
+        ("overwrite", {"added_delete_files": "1"}, "delete"),
+        ("delete", {"added_dvs": "1"}, "delete"),
+        ("delete", {"deleted_data_files": "1"}, "delete"),
+        ("overwrite", {}, "overwrite"),
+        ("delete", {}, "delete"),
+        ("something-new", {}, "something-new"),
+    ],
+)
+def test_a_write_is_named_by_what_it_did(operation: str, summary: dict[str, str], told: str) -> None:
+    one = snapshot(NOW, operation, **summary)
+    assert operation_of(one) == told
+    assert classify([one], NOW).operations == {told: 1}

@@ -42,7 +42,7 @@ def test_every_page_of_the_guide_is_in_the_index() -> None:
 def test_every_finding_is_explained_with_its_weight() -> None:
     from neve.health.score import RULES, assess
     from neve.policy.model import Policy
-    from tests.core.test_health import SICK
+    from tests.builders.measurements import SICK
 
     findings = assess(SICK, Policy()).findings
     assert len(findings) == len(RULES)

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,7 +254,7 @@ def test_a_recording_is_the_same_after_a_command_line() -> None:
 def test_a_background_recording_starts_only_where_it_can_help(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: Wanted, case: str
 ) -> None:
-    started = []
+    started: list[Any] = []
     monkeypatch.setenv("NEVE_JARS_CACHE", str(tmp_path))
     recording = Recording((), None, "", background=False)
     monkeypatch.setattr(class_archives, "wanted_for", lambda *_: (wanted, recording))

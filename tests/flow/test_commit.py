@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from neve.commit.batch import BatchOutcome
 from neve.commit.late_deletes import WrittenGroup
 from neve.commit.protocol import COMMIT_ID, Retry
 from neve.commit.rewrite_files import Committer
-from neve.commit.tools import Tools
 from neve.errors import AccessDeniedError, CommitIncidentError, StorageError
-from neve.operations.rewrite_run import compact
 from neve.rewrite.live_files import DataFile
 from neve.rewrite.plan import Plan
 from neve.rewrite.record import GroupState, RunOutcome
-from neve.table.state import PartitionField, PartitionSpec
-from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeTable, FakeWriter, Kind, Still, plan_of, write_groups
-
-SPECS = (PartitionSpec(spec_id=0, fields=(PartitionField(name="p", transform="identity", source_id=2, field_id=1000),)),)
-
-
-def tools_of(writer: FakeWriter, engine: FakeEngine) -> Tools:
-    return Tools(writer=writer, engine=engine, specs=SPECS, clock=Still(), sleep=lambda _: None, quarantine=engine.quarantine)
-
-
-@dataclass
-class Scene:
-    """A table with two partitions, one group written in each, and a file that no group names."""
-
-    table: FakeTable = field(default_factory=FakeTable)
-    spare: bool = True
-    waits: list[float] = field(default_factory=list)
-    while_waiting: Callable[[], object] = lambda: None
-
-    def __post_init__(self) -> None:
-        self.first = [self.table.append(1, 2, partition="a"), self.table.append(3, 4, partition="a")]
-        self.second = [self.table.append(5, 6, partition="b"), self.table.append(7, 8, partition="b")]
-        self.other = self.table.append(9, partition="a") if self.spare else None
-        self.plan: Plan = plan_of(self.table)
-        planned = FakeWriter(self.table)
-        self.planned = {file.path: file for file in planned.scan(planned.head())}
-        self.groups: list[WrittenGroup] = write_groups(self.table, self.plan, {0: self.first, 1: self.second})
-
-    def commit(self, *answers: Answer, **hooks: Sequence[Callable[[], None]]) -> BatchOutcome:
-        self.writer = FakeWriter(self.table, *answers, **hooks)
-        return self.run()
-
-    def run(self) -> BatchOutcome:
-        committer = Committer(
-            self.plan, self.writer, self.planned, run_id="r", clock=Still(), sleep=self.wait, jitter=lambda: 1.0
-        )
-        return committer.commit(self.groups)
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.while_waiting()
-
-    def outputs(self, group: int) -> set[str]:
-        return self.groups[group].output_paths
-
-    @property
-    def live(self) -> set[str]:
-        return set(self.table.now.data)
-
-
-ALL_ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+from tests.builders.commit_scenes import ALL_ROWS, Scene, tools_of
+from tests.builders.contexts import compact
+from tests.builders.fake_tables import (
+    Answer,
+    FakeDeletes,
+    FakeEngine,
+    FakeTable,
+    FakeWriter,
+    Kind,
+    Still,
+    plan_of,
+    write_groups,
+)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +206,7 @@ def test_a_commit_whose_snapshot_was_expired_is_known_by_its_files() -> None:
 
 def test_an_append_between_check_and_commit_does_not_matter() -> None:
     scene = Scene()
-    outcome = scene.commit(before_rewrite=[lambda: scene.table.append(10, partition="a") and None])
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.append(10, partition="a")])
 
     assert outcome.committed == [0, 1]
     assert scene.table.visible() == [*ALL_ROWS, 10]
@@ -266,7 +224,7 @@ def test_an_overwrite_of_an_input_supersedes_its_group_alone() -> None:
 
 def test_a_compaction_by_others_between_check_and_commit_supersedes_at_the_second_try() -> None:
     scene = Scene()
-    outcome = scene.commit(before_rewrite=[lambda: scene.table.compact(*scene.first) and None])
+    outcome = scene.commit(before_rewrite=[lambda: scene.table.compact(*scene.first)])
 
     assert list(outcome.superseded) == [0]
     assert (outcome.committed, outcome.in_doubt) == ([1], {})
@@ -425,7 +383,7 @@ def test_a_commit_on_a_snapshot_that_was_expired_before_it_could_be_judged_is_an
     def bury() -> None:
         scene.table.history = {key: scene.table.history[key] for key in list(scene.table.history)[-1:]}
 
-    scene.writer = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.append(10, partition="c") and None])
+    scene.writer = FakeWriter(scene.table, before_rewrite=[lambda: scene.table.append(10, partition="c")])
     scene.writer.refreshes_that_fail = {2}
     scene.while_waiting = bury
     with pytest.raises(CommitIncidentError, match="is expired, so that it cannot be judged any more"):

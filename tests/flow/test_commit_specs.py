@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neve.commit.batch import BatchOutcome
 from neve.commit.late_deletes import WrittenGroup
 from neve.commit.rewrite_files import Committer
-from tests.flow.fakes import FakeTable, FakeWriter, Still, plan_of, write_groups
+from tests.builders.fake_tables import FakeTable, FakeWriter, Still, plan_of, write_groups
 
 LATE = "a late equality delete applies, and not to files of another partition spec"
 Strike = Callable[[FakeTable], object]

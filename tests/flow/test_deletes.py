@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from neve.commit.marker import PROPERTY, Marker
-from neve.commit.protocol import COMMIT_ID
 from neve.errors import (
     BadRequestError,
     CommitConflictError,
@@ -22,76 +19,20 @@ from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.operations.delete_files import maintain_deletes
 from neve.operations.requests import DeletesRequest
 from neve.rewrite.record import RunOutcome
-from neve.table.state import TableName
-from tests.contexts import FakeContext
-from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeResolver, FakeTable, FakeWriter, Kind, Still, plan_of
-from tests.flow.test_commit import SPECS
-
-NAME = TableName(catalog="local", namespace=("db",), name="t")
-Strike = Callable[[], object]
-
-
-@dataclass
-class Scene:
-    """A table of two partitions; in each rows are deleted by position and by equality."""
-
-    version: int = 3
-    attempts: int = 5
-    stages: list[str] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
-    while_waiting: Strike = lambda: None
-
-    def __post_init__(self) -> None:
-        self.table = FakeTable(format_version=self.version)
-        self.table.properties["commit.retry.num-retries"] = str(self.attempts - 1)
-        self.a = [self.table.append(1, 2, 3, partition="a"), self.table.append(4, 5, 6, partition="a")]
-        self.b = self.table.append(7, 8, 9, partition="b")
-        self.table.delete_positions(self.a[0], 1)
-        self.table.delete_equal(2, 5, partition="a")
-        self.table.delete_equal(8, partition="b")
-        self.rows = self.table.visible()
-
-    def run(
-        self, operation: Upkeep = Upkeep.CONVERT, *answers: Answer, dry_run: bool = False, before: Sequence[Strike] = ()
-    ) -> UpkeepRecord:
-        self.writer = FakeWriter(self.table, *answers, before_rewrite=before)  # type: ignore[arg-type]
-        return self.again(operation, dry_run=dry_run)
-
-    def again(self, operation: Upkeep = Upkeep.CONVERT, *, dry_run: bool = False) -> UpkeepRecord:
-        self.engine = FakeEngine(self.table, plan_of(self.table))
-        self.deletes, self.resolver = FakeDeletes(self.table), FakeResolver(self.table)
-        context = FakeContext(
-            name=NAME,
-            uuid="uuid",
-            writer=self.writer,
-            engine=self.engine,
-            specs=SPECS,
-            clock=Still(),
-            sleep=self.wait,
-            progress=lambda stage, done, total, unit="": self.stages.append(stage),  # noqa: ARG005
-            deletes=self.deletes,
-            resolver=self.resolver,
-            quarantine=self.engine.quarantine,
-        )
-        return maintain_deletes(context, DeletesRequest(operation, dry_run=dry_run))
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.while_waiting()
-
-    def kinds(self) -> list[tuple[Kind, str | None, list[int]]]:
-        """What is deleted how, of all deletes that the table has."""
-        deletes = self.table.now.deletes.values()
-        return sorted((d.kind, d.target, sorted(d.rows)) for d in deletes)
-
-    def ours(self) -> list[int]:
-        """Snapshots that an upkeep committed."""
-        return [i for i, version in self.table.history.items() if COMMIT_ID in version.summary]
-
-    def unused(self) -> set[str]:
-        """Files that were written for deletes and are in no snapshot."""
-        named = {key[0] for version in self.table.history.values() for key in version.deletes}
-        return {key[0] for key in self.table.delete_contents if key[0] not in named}
+from tests.builders.commit_scenes import SPECS
+from tests.builders.contexts import FakeContext
+from tests.builders.delete_scenes import NAME, NESTED_SCHEMA, Scene, Strike
+from tests.builders.fake_tables import (
+    Answer,
+    FakeDeletes,
+    FakeEngine,
+    FakeResolver,
+    FakeTable,
+    FakeWriter,
+    Kind,
+    Still,
+    plan_of,
+)
 
 
 def numbers(record: UpkeepRecord) -> tuple[int, ...]:
@@ -216,6 +157,7 @@ def test_where_there_is_nothing_to_do_nothing_is_committed(operation: Upkeep, re
     head = scene.table.head
     record = scene.run(operation, dry_run=dry_run)
     assert (record.outcome, record.reason, record.snapshots) == (RunOutcome.NOTHING_TO_DO, reason, ())
+    assert record.run_id is None
     [rule] = record.not_due
     assert (rule.rule, rule.measured, rule.threshold) == (operation, 0, 1)
     assert rule.until
@@ -236,7 +178,7 @@ def test_a_dry_run_says_what_would_go_and_touches_nothing() -> None:
     scene = Scene()
     head, properties = scene.table.head, dict(scene.table.properties)
     record = scene.run(dry_run=True)
-    assert (record.outcome, record.dry_run) == (RunOutcome.DONE, True)
+    assert (record.outcome, record.dry_run, record.run_id) == (RunOutcome.DONE, True, None)
     assert numbers(record) == (3, 0, 3, 2, 2)
     assert (scene.table.head, scene.table.properties) == (head, properties)
     assert (scene.resolver.calls, scene.deletes.written) == (0, [])
@@ -378,6 +320,7 @@ def test_where_all_files_were_compacted_meanwhile_nothing_is_left_to_do() -> Non
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "others changed the files or their deletes meanwhile")
     assert scene.table.visible() == scene.rows
     assert set(scene.engine.quarantine.paths) == scene.unused()
+    assert record.run_id is not None  # files in the quarantine name their run, so it is recorded
 
 
 def test_rows_that_a_rollback_brought_back_meanwhile_stay() -> None:
@@ -449,7 +392,7 @@ def test_a_failure_to_read_leaves_the_table_alone_and_no_file_behind() -> None:
 
     head = scene.table.head
     engine = FakeEngine(scene.table, plan_of(scene.table))
-    context = FakeContext(
+    context: Any = FakeContext(
         name=NAME,
         uuid="uuid",
         writer=scene.writer,
@@ -480,7 +423,7 @@ def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
                 raise StorageError("Cannot read x: 503")
             return super().each(deletes)
 
-    context = FakeContext(
+    context: Any = FakeContext(
         name=NAME,
         uuid="uuid",
         writer=scene.writer,
@@ -497,7 +440,7 @@ def test_storage_that_fails_for_a_moment_costs_an_attempt() -> None:
 
 def test_a_partition_spec_that_nobody_knew_is_a_conflict() -> None:
     scene = Scene()
-    context = FakeContext(
+    context: Any = FakeContext(
         name=NAME,
         uuid="uuid",
         writer=FakeWriter(scene.table),
@@ -551,20 +494,6 @@ def test_a_commit_of_deletes_that_raises_is_looked_for_in_the_table(lands: bool)
     assert record.outcome is RunOutcome.DONE
     assert (len(calls), len(scene.ours())) == (1 if lands else 2, 1)
     assert scene.table.visible() == scene.rows
-
-
-NESTED_SCHEMA = {
-    "type": "struct",
-    "schema-id": 0,
-    "fields": [
-        {
-            "id": 9,
-            "name": "s",
-            "required": False,
-            "type": {"type": "struct", "fields": [{"id": 1, "name": "k", "required": False, "type": "long"}]},
-        }
-    ],
-}
 
 
 def test_equality_deletes_on_a_nested_column_are_not_converted_and_the_record_says_why(

@@ -12,8 +12,8 @@ from neve.commit.gaps import wait_for_gap
 from neve.commit.rewrite_files import Committer
 from neve.errors import CatalogUnreachableError
 from neve.policy.model import Policy
-from tests.flow.fakes import FakeTable, FakeWriter
-from tests.flow.test_commit import ALL_ROWS, Scene
+from tests.builders.commit_scenes import ALL_ROWS, Scene
+from tests.builders.fake_tables import FakeTable, FakeWriter
 
 S = 1000
 

@@ -6,93 +6,30 @@ Each stage raises exceptions that nobody expects there. The table has three part
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from neve.commit import rewrite_files as commit_module
 from neve.commit.failure import Failure
-from neve.commit.tools import Tools
 from neve.errors import CommitNotSentError
 from neve.operations import rewrite_run as run_module
 from neve.operations.resume import resume
-from neve.operations.rewrite_run import compact
 from neve.rewrite.content import ContentProof, Fingerprint
 from neve.rewrite.live_files import DataFile, LiveFile
-from neve.rewrite.record import GroupRecord, GroupState, RunOutcome, RunRecord
+from neve.rewrite.record import GroupRecord, GroupState, RunOutcome
 from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
 from neve.table.positions import Longs
-from tests.flow.fakes import Answer, FakeDeletes, FakeEngine, FakeTable, FakeWriter, plan_of
-from tests.flow.test_commit import tools_of
-from tests.flow.test_deletes import NESTED_SCHEMA
-from tests.flow.test_run import Notes
-
-BAD = 1
-"""The group of partition b."""
+from tests.builders.commit_scenes import tools_of
+from tests.builders.delete_scenes import NESTED_SCHEMA
+from tests.builders.fake_tables import Answer, FakeWriter
+from tests.builders.group_faults import BAD, FAULTS, Scene, assert_clean, proving, three_partitions
 
 
-def unreadable() -> Exception:
-    return UnicodeDecodeError("utf-8", b"x\xc3\xc3", 1, 2, "invalid continuation byte")
-
-
-class Unprintable(Exception):  # noqa: N818
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-FAULTS: dict[str, Callable[[], Exception]] = {
-    "zero-division": lambda: ZeroDivisionError("division by zero"),
-    "unicode": unreadable,
-    "memory": MemoryError,
-    "recursion": lambda: RecursionError("maximum recursion depth exceeded"),
-    "surrogate": lambda: KeyError("a\udcc3\x00b"),
-    "unprintable": Unprintable,
-}
-
-
-def three_partitions() -> FakeTable:
-    table = FakeTable()
-    for row, partition in enumerate("aabbcc"):
-        table.append(row, partition=partition)
-    return table
-
-
-@dataclass
-class Scene:
-    """One run, whose stages can be made to raise for the group of partition b."""
-
-    fault: Callable[[], Exception]
-    patch: pytest.MonkeyPatch
-    table: FakeTable = field(default_factory=three_partitions)
-
-    def __post_init__(self) -> None:
-        self.plan = plan_of(self.table)
-        self.notes = Notes()
-        self.engine = FakeEngine(self.table, self.plan)
-        self.writer = FakeWriter(self.table)
-        self.deletes = FakeDeletes(self.table)
-        self.tools = replace(self.make_tools(), journal=self.notes, deletes=self.deletes)
-
-    def make_tools(self) -> Tools:
-        return tools_of(self.writer, self.engine)
-
-    def run(self) -> RunRecord:
-        return compact(self.plan, self.tools)
-
-    def strike(self, on: bool) -> None:
-        if on:
-            raise self.fault()
-
-    def raising(self, owner: Any, name: str, when: Callable[..., bool]) -> None:
-        """Lets a function raise where its arguments are those of the group at fault."""
-        plain = getattr(owner, name)
-
-        def wrapped(*args: Any, **words: Any) -> Any:
-            self.strike(when(*args, **words))
-            return plain(*args, **words)
-
-        self.patch.setattr(owner, name, wrapped)
+@pytest.fixture(params=FAULTS)
+def fault(request: pytest.FixtureRequest) -> Callable[[], Exception]:
+    return FAULTS[request.param]
 
 
 def is_bad(file: LiveFile) -> bool:
@@ -125,10 +62,6 @@ def executing_after_files_were_written(scene: Scene) -> None:
 
 def journaling_the_result(scene: Scene) -> None:
     scene.raising(scene.notes, "written", lambda _, results: any(result.group_id == BAD for result in results))
-
-
-def proving(scene: Scene) -> None:
-    scene.raising(run_module, "proof_of", lambda result, *_: result.group_id == BAD)
 
 
 def describing_the_outputs(scene: Scene) -> None:
@@ -206,11 +139,6 @@ STAGES = [
 ]
 
 
-@pytest.fixture(params=FAULTS)
-def fault(request: pytest.FixtureRequest) -> Callable[[], Exception]:
-    return FAULTS[request.param]
-
-
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_an_exception_in_a_stage_of_one_group_fails_that_group_alone(
     stage: Callable[[Scene], None], fault: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
@@ -237,14 +165,6 @@ def assert_explained(group: GroupRecord, fault: Callable[[], Exception]) -> None
     assert type(fault()).__name__ in group.reason
     assert group.traceback is not None
     assert type(fault()).__name__ in group.traceback
-
-
-def assert_clean(scene: Scene) -> None:
-    """Every file that the run wrote is live, or was discarded; no live file ever was."""
-    ours = {path for path in scene.table.contents if "neve-" in path}
-    live = set(scene.table.now.data) | {key[0] for key in scene.table.now.deletes}
-    assert ours - live == set(scene.engine.quarantine.paths) & ours
-    assert not live & set(scene.engine.quarantine.paths)
 
 
 def settling_in_the_journal(scene: Scene) -> None:

@@ -25,20 +25,15 @@ from neve.table.layout import Layout
 from neve.table.state import (
     Column,
     Manifest,
-    PartitionField,
-    PartitionSpec,
     Ref,
     RefKind,
-    Snapshot,
     SortOrder,
-    TableName,
     TableState,
 )
 from neve.table.units import MIB
-from tests.core.make import make_files
+from tests.builders.files import make_files
+from tests.builders.table_states import DAY, NOW, make_state, snapshot
 
-DAY = 86_400_000
-NOW = 100 * DAY
 FILES = make_files(
     [{"partition": i % 2, "size_bytes": MIB, "row_groups": 1, "sort_order_id": i % 2} for i in range(10)]
     + [
@@ -50,42 +45,6 @@ FILES = make_files(
 )
 
 
-def snapshot(snapshot_id: int, age_days: float, **summary: str) -> Snapshot:
-    return Snapshot(
-        snapshot_id=snapshot_id,
-        parent_id=None,
-        sequence_number=snapshot_id,
-        timestamp_ms=int(NOW - age_days * DAY),
-        operation="append",
-        summary={key.replace("_", "-"): value for key, value in summary.items()},
-    )
-
-
-def make_state(**changes: object) -> TableState:
-    totals = {"total_data_files": "10", "total_files_size": str(10 * MIB), "total_records": "1000", "total_delete_files": "3"}
-    plain = {
-        "name": TableName(catalog="c", namespace=("db",), name="t"),
-        "uuid": "u",
-        "format_version": 2,
-        "location": "/wh/db/t",
-        "metadata_location": "/wh/db/t/metadata/v1.json",
-        "metadata_bytes": 5000,
-        "metadata_log_entries": 2,
-        "properties": {},
-        "schema_id": 0,
-        "columns": 4,
-        "specs": (PartitionSpec(spec_id=0, fields=(PartitionField(name="day", transform="day", source_id=1, field_id=1000),)),),
-        "default_spec_id": 0,
-        "sort_orders": (SortOrder(order_id=1, fields=("id asc nulls-first",)),),
-        "default_sort_order_id": 1,
-        "snapshot_id": 3,
-        "snapshots": (snapshot(1, 30), snapshot(2, 20), snapshot(3, 0.1, **totals, total_position_deletes="10")),
-        "refs": (Ref(name="main", kind=RefKind.BRANCH, snapshot_id=3), Ref(name="keep", kind=RefKind.TAG, snapshot_id=1)),
-        "statistics_files": 0,
-    }
-    return TableState(**plain | changes)
-
-
 class FakeReader:
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -93,6 +52,9 @@ class FakeReader:
     def state(self) -> TableState:
         self.calls.append("state")
         return make_state()
+
+    def at(self, snapshot_id: int) -> FakeReader:
+        raise NotImplementedError(f"these tests read the current snapshot, not {snapshot_id}")
 
     def manifests(self) -> tuple[Manifest, ...]:
         self.calls.append("manifests")
@@ -114,6 +76,9 @@ class FakeReader:
 
     def sample_row_groups(self, paths: Iterable[str]) -> Mapping[str, int]:
         return dict.fromkeys(paths, 2)
+
+    def from_cache(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -291,6 +256,19 @@ def test_a_recorded_compaction_whose_snapshot_is_not_in_the_history_does_not_cou
 def test_a_table_without_a_snapshot_is_healthy() -> None:
     found = look(Depth.SUMMARY, snapshot_id=None, snapshots=(), refs=())
     assert (found.health.score, found.data_files, found.workload.kind) == (100, 0, "empty")
+
+
+def test_the_workload_is_that_of_the_inspected_branch() -> None:
+    main = [snapshot(1, 3), snapshot(2, 2).model_copy(update={"parent_id": 1})]
+    changed = {"parent_id": 1, "operation": "overwrite"}
+    audit = [snapshot(i, 1, added_data_files="1", added_delete_files="1").model_copy(update=changed) for i in (3, 4)]
+    audit[1] = audit[1].model_copy(update={"parent_id": 3})
+    found = look(Depth.SUMMARY, snapshot_id=2, snapshots=(*main, *audit))
+    assert (found.workload.kind, found.workload.evidence) == ("batch", "2 appends, 24 h apart")
+    assert (found.workload.operations, found.workload.last_write_ms) == ({"append": 2}, NOW - 2 * DAY)
+    other = look(Depth.SUMMARY, snapshot_id=4, snapshots=(*main, *audit))
+    assert (other.workload.kind, other.workload.evidence) == ("cdc", "2 of 3 writes bring row-level deletes")
+    assert other.workload.operations == {"append": 1, "update": 2}
 
 
 def test_a_sample_is_the_same_for_the_same_table_and_names_no_delete_file() -> None:

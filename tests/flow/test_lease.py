@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -13,15 +12,13 @@ from neve.commit import lease as module
 from neve.commit.lease import MARKER_MS, Held, leased, require_free
 from neve.commit.lease_terms import LEASE_MS, Lease, Taken
 from neve.commit.marker import PROPERTY, Marker
-from neve.commit.owner import Owner
-from neve.commit.process import this_process
 from neve.errors import BadRequestError, CatalogUnreachableError, LeaseHeldError, RunTakenOverError, StateError, TableGoneError
 from neve.state import StateStore
-from tests.flow.fakes import FakeTable, FakeWriter
+from tests.builders.fake_tables import FakeTable, FakeWriter
+from tests.builders.processes import ME, gone_process, other_process
 
 NOW = 10**12
 ELSEWHERE = "otherhost:77"
-ME = this_process().text
 
 
 class Ticking:
@@ -37,7 +34,7 @@ class Rows:
     """Leases as the state store keeps them."""
 
     def __init__(self, *held: Lease) -> None:
-        self.lease = held[0] if held else None
+        self.current = held[0] if held else None
         self.token = held[0].token if held else 0
         self.renewed: list[int] = []
 
@@ -51,40 +48,35 @@ class Rows:
         lease_ms: int,
         gone: int | None = None,
     ) -> Taken:
-        before = self.lease
+        before = self.current
         is_free = before is None or before.until_ms <= now_ms or before.token == gone
         if not is_free and before is not None and (before.run_id, before.owner) != (run_id, owner):
             return Taken(before)
         self.token += 1
-        self.lease = Lease(run_id, owner, self.token, now_ms + lease_ms)
-        return Taken(self.lease, before)
+        self.current = Lease(run_id, owner, self.token, now_ms + lease_ms)
+        return Taken(self.current, before)
 
     def renew_lease(self, table_uuid: str, run_id: str, token: int, *, now_ms: int, lease_ms: int) -> bool:  # noqa: ARG002
-        if self.lease is None or (self.lease.run_id, self.lease.token) != (run_id, token):
+        if self.current is None or (self.current.run_id, self.current.token) != (run_id, token):
             return False
-        self.lease = replace(self.lease, until_ms=now_ms + lease_ms)
+        self.current = replace(self.current, until_ms=now_ms + lease_ms)
         self.renewed.append(now_ms + lease_ms)
         return True
 
     def release_lease(self, table_uuid: str, run_id: str, token: int) -> None:  # noqa: ARG002
-        if self.lease is not None and (self.lease.run_id, self.lease.token) == (run_id, token):
-            self.lease = None
+        if self.current is not None and (self.current.run_id, self.current.token) == (run_id, token):
+            self.current = None
+
+    def lease(self, table_uuid: str) -> Lease | None:  # noqa: ARG002
+        return self.current
+
+    def clock_ms(self, now_ms: int) -> int:
+        return now_ms
 
 
-def other_process(*, alive: bool) -> str:
-    """The owner text of a process of this machine: that of the one that started the tests, or one that has ended."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    pid = Owner.parse(ME).pid if alive else ended.pid
-    return replace(this_process(), pid=pid, nonce="other").text
-
-
-def gone_process() -> str:
-    """The owner of a process of this machine that has ended."""
-    return other_process(alive=False)
-
-
-def hold(table: FakeTable, rows: Rows | None = None, run_id: str = "mine", clock: Ticking | None = None) -> object:
+def hold(
+    table: FakeTable, rows: Rows | None = None, run_id: str = "mine", clock: Ticking | None = None
+) -> AbstractContextManager[Held]:
     return leased("db.t", "u", run_id, leases=rows, writer=FakeWriter(table), clock=clock or Ticking())
 
 
@@ -100,16 +92,16 @@ def test_a_run_marks_the_table_while_it_lasts_and_leaves_no_trace() -> None:
     table, rows = FakeTable(), Rows()
     with hold(table, rows):
         assert marked(table) == Marker(run_id="mine", owner=ME, until_ms=NOW + MARKER_MS)
-        assert rows.lease == Lease("mine", ME, 1, NOW + LEASE_MS)
+        assert rows.current == Lease("mine", ME, 1, NOW + LEASE_MS)
     assert table.properties == {}
-    assert rows.lease is None
+    assert rows.current is None
 
 
 def test_a_table_whose_catalog_hands_out_no_history_is_not_worked_on() -> None:
     table, rows = FakeTable(properties={"nessie.catalog.content-id": "c"}), Rows()
     with pytest.raises(BadRequestError, match=r"^Cannot work on db\.t: Nessie hands out no history"), hold(table, rows):
         raise AssertionError
-    assert (rows.lease, marked(table)) == (None, None)
+    assert (rows.current, marked(table)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +149,7 @@ def test_both_are_given_back_when_the_run_fails() -> None:
     table, rows = FakeTable(), Rows()
     with pytest.raises(ZeroDivisionError), hold(table, rows):
         raise ZeroDivisionError
-    assert (table.properties, rows.lease) == ({}, None)
+    assert (table.properties, rows.current) == ({}, None)
 
 
 def test_a_second_run_of_the_same_store_is_refused_and_the_first_keeps_its_row() -> None:
@@ -168,7 +160,7 @@ def test_a_second_run_of_the_same_store_is_refused_and_the_first_keeps_its_row()
     )
     with pytest.raises(LeaseHeldError, match=message) as refused, hold(FakeTable(), rows):
         pass
-    assert rows.lease == first
+    assert rows.current == first
     assert "`neve resume theirs-0` on its machine" in str(refused.value.hint)
 
 
@@ -178,7 +170,7 @@ def test_a_host_with_a_store_of_its_own_is_refused_by_the_mark_and_gives_its_row
     with pytest.raises(LeaseHeldError, match="run theirs "), hold(table, rows):
         pass
     assert marked(table) == Marker(run_id="theirs", owner=ELSEWHERE, until_ms=NOW + 1)
-    assert rows.lease is None
+    assert rows.current is None
 
 
 @pytest.mark.parametrize(("owner", "until_ms"), [(ELSEWHERE, NOW), (None, NOW + 10**9)])
@@ -189,8 +181,8 @@ def test_what_has_run_out_or_whose_process_is_gone_from_this_machine_holds_nothi
         found = marked(table)
         assert found is not None
         assert found.run_id == "mine"
-        assert rows.lease is not None
-        assert rows.lease.run_id == "mine"
+        assert rows.current is not None
+        assert rows.current.run_id == "mine"
 
 
 def test_a_run_elsewhere_that_no_longer_renews_its_row_is_not_waited_for_until_its_mark_ends() -> None:
@@ -202,8 +194,8 @@ def test_a_run_elsewhere_that_no_longer_renews_its_row_is_not_waited_for_until_i
         pass
     clock.now = NOW + 1
     with hold(table, rows, clock=clock):
-        assert rows.lease == Lease("mine", ME, 5, NOW + 1 + LEASE_MS)
-    assert (table.properties, rows.lease) == ({}, None)
+        assert rows.current == Lease("mine", ME, 5, NOW + 1 + LEASE_MS)
+    assert (table.properties, rows.current) == ({}, None)
 
 
 def test_a_mark_of_a_run_that_this_store_does_not_know_is_waited_for() -> None:
@@ -243,7 +235,7 @@ def test_a_run_is_not_resumed_while_its_process_may_be_alive(owner: str) -> None
         pass
     with pytest.raises(LeaseHeldError, match="run mine "), hold(table):
         pass
-    assert (rows.lease, marked(table)) == (first, before)
+    assert (rows.current, marked(table)) == (first, before)
 
 
 def test_a_run_is_resumed_when_its_lease_has_ended_or_its_process_has() -> None:
@@ -251,7 +243,7 @@ def test_a_run_is_resumed_when_its_lease_has_ended_or_its_process_has() -> None:
         table, rows = FakeTable(), Rows(Lease("mine", owner, 4, until_ms))
         mark(table, owner, NOW + 10**9, run_id="mine")
         with hold(table, rows):
-            assert rows.lease == Lease("mine", ME, 5, NOW + LEASE_MS)
+            assert rows.current == Lease("mine", ME, 5, NOW + LEASE_MS)
         assert table.properties == {}
 
 
@@ -275,7 +267,7 @@ def test_who_holds_a_table_is_told_so_as_often_as_it_asks_and_its_lease_is_renew
     held.assert_held()
     clock.now += LEASE_MS * 2
     held.assert_held()
-    assert rows.lease == Lease("mine", ME, 1, clock.now + LEASE_MS)
+    assert rows.current == Lease("mine", ME, 1, clock.now + LEASE_MS)
 
 
 def test_after_a_pause_in_which_nobody_came_the_lease_is_taken_again() -> None:
@@ -289,13 +281,13 @@ def test_after_a_pause_in_which_nobody_came_the_lease_is_taken_again() -> None:
 def test_after_a_pause_in_which_another_process_resumed_the_run_it_is_lost() -> None:
     table, rows, clock = FakeTable(), Rows(), Ticking()
     held = held_by(table, rows, clock)
-    rows.lease = Lease("mine", ELSEWHERE, 2, NOW + 10**9)
+    rows.current = Lease("mine", ELSEWHERE, 2, NOW + 10**9)
     message = r"^Cannot go on with run mine over db\.t: another process has taken over the run or its table$"
     with pytest.raises(RunTakenOverError, match=message) as lost:
         held.assert_held()
     assert str(lost.value.hint).startswith("This process stopped, and changes nothing more.")
     held.give_back()
-    assert rows.lease == Lease("mine", ELSEWHERE, 2, NOW + 10**9)
+    assert rows.current == Lease("mine", ELSEWHERE, 2, NOW + 10**9)
 
 
 @pytest.mark.parametrize("run_id", ["theirs", "mine"])
@@ -329,7 +321,7 @@ def test_another_table_of_the_same_name_is_neither_taken_nor_changed() -> None:
     message = r"^Cannot work on db\.t: it was replaced by another table \(new instead of u\)$"
     with pytest.raises(TableGoneError, match=message), hold(table, rows):
         pass
-    assert (table.properties, rows.lease) == ({}, None)
+    assert (table.properties, rows.current) == ({}, None)
 
 
 @pytest.mark.parametrize("how", ["dropped", "replaced"])
@@ -337,7 +329,7 @@ def test_a_table_that_is_gone_at_the_end_costs_nothing_but_a_warning(how: str, c
     table, rows = FakeTable(), Rows()
     with hold(table, rows):
         table.gone = how
-    assert rows.lease is None
+    assert rows.current is None
     assert "the marker on db.t stays until 2001-09-09 02:46:40 UTC" in caplog.text
 
 
@@ -345,7 +337,7 @@ def test_the_marker_of_a_renamed_table_is_removed_under_its_new_name(caplog: pyt
     table, rows = FakeTable(), Rows()
     with hold(table, rows):
         table.gone, table.new_name = "renamed", "c.db.moved"
-    assert (table.properties, rows.lease) == ({}, None)
+    assert (table.properties, rows.current) == ({}, None)
     assert "db.t is now c.db.moved: the marker was removed there" in caplog.text
 
 
@@ -418,5 +410,5 @@ def test_a_catalog_that_does_not_answer_at_the_end_costs_the_mark_and_not_the_ru
 
     with hold(table, rows):
         monkeypatch.setattr(FakeWriter, "swap_property", unreachable)
-    assert rows.lease is None
+    assert rows.current is None
     assert "the marker on db.t stays until 2001-09-09 02:46:40 UTC" in caplog.text

@@ -20,8 +20,8 @@ WAITING = "import sys; from neve.commit.process import this_process; print(this_
 
 
 def waiting(*prefix: str) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen([*prefix, sys.executable, "-c", WAITING], text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+    command = [*prefix, sys.executable, "-c", WAITING]
+    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def test_this_process_is_always_the_same_owner_and_is_alive() -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from neve.errors import VerificationError
 from neve.operations.execute import work_orders
 from neve.rewrite.plan import Plan
 from neve.table.files import FileColumns
 from neve.table.layout import Layout, sorted_by
-from tests.flow.fakes import FakeTable, FakeWriter, plan_of
-from tests.flow.test_commit import SPECS
+from tests.builders.commit_scenes import SPECS
+from tests.builders.fake_tables import FakeTable, FakeWriter, plan_of
 
 
 def in_layout(plan: Plan, layout: Layout | None, *, ordered: bool, sort_order_ids: list[int]) -> Plan:
@@ -49,3 +50,15 @@ def test_an_order_says_how_its_rows_are_ordered_and_whether_its_inputs_are(
     live = {file.path: file for file in writer.scan(plan.snapshot_id)}
     (order,) = work_orders(plan, plan.groups, live, writer, SPECS)
     assert (order.layout, order.inputs_sorted) == expected
+
+
+def test_no_order_is_made_of_files_of_several_partitions() -> None:
+    table = FakeTable()
+    table.append(1)
+    table.append(2)
+    plan, writer = plan_of(table), FakeWriter(table)
+    live = {file.path: file for file in writer.scan(plan.snapshot_id)}
+    path = min(live)
+    live[path] = replace(live[path], data_file={**live[path].data_file, "partition": ["q"]})
+    with pytest.raises(VerificationError, match=r"^Cannot rewrite partition .*: its files are of several partitions"):
+        work_orders(plan, plan.groups, live, writer, SPECS)

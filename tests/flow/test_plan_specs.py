@@ -15,8 +15,8 @@ from neve.rewrite.planner import Request, plan
 from neve.table.files import Partition
 from neve.table.state import PartitionField, PartitionSpec, TableState
 from neve.table.units import GIB, MIB
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
+from tests.builders.files import make_files
+from tests.builders.table_states import make_state
 
 NOW = 10**12
 HOMES = (Partition(0, "month=1"), Partition(0, "month=2"), Partition(1, "day=1"), Partition(1, "day=2"))

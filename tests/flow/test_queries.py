@@ -20,9 +20,9 @@ from neve.table.files import FileColumns
 from neve.table.metrics import to_bytes
 from neve.table.state import Column, TableState
 from neve.table.units import MIB
-from tests.core.make import make_files
-from tests.core.test_bounds import bounded
-from tests.flow.test_inspect import make_state
+from tests.builders.bounds import bounded
+from tests.builders.files import make_files
+from tests.builders.table_states import make_state
 
 NOW = 10**12
 A, B = Column(field_id=1, name="a", type="long"), Column(field_id=2, name="b", type="string")

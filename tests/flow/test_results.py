@@ -12,10 +12,9 @@ from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.rewrite.run_summary import keep
 from neve.rewrite.work_order import WorkResult
 from neve.state import StateStore
-from tests.flow.fakes import FakeEngine, FakeTable, FakeWriter, plan_of
-from tests.flow.test_commit import tools_of
-from tests.flow.test_resume import compact_partition
-from tests.flow.test_run import results_of, two_partitions
+from tests.builders.commit_scenes import tools_of
+from tests.builders.compaction_runs import compact_partition, results_of, two_partitions
+from tests.builders.fake_tables import FakeEngine, FakeTable, FakeWriter, plan_of
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Lake:
         tools = tools_of(FakeWriter(self.table), self.engine)
         tools = replace(tools, journal=self.store, leases=self.store) if store else tools
         record = commit_results(self.plan, results, tools)
-        found = self.store.run(record.run_id)
+        found = self.store.run(record.recorded_id)
         if store and (found is None or found.finished_ms is None):
             keep(self.store, record, self.plan)
         return record
@@ -100,7 +99,7 @@ def test_results_that_came_later_are_committed_beside_those_that_were_committed_
         (GroupState.COMMITTED, both.snapshots[0]),
     ]
     assert (both.files_compacted, both.files_written, both.rows) == (2, 1, 2)
-    assert both.groups[0].reason == f"committed in snapshot {first.snapshots[0]}, by run {first.run_id[:8]}"
+    assert both.groups[0].reason == f"committed in snapshot {first.snapshots[0]}, by run {first.recorded_id[:8]}"
     lake.assert_untouched(both.snapshots[0])
 
 

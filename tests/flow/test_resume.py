@@ -9,13 +9,13 @@ import pytest
 
 from neve.commit.takeover import abandon
 from neve.operations.resume import preview, resume
-from neve.operations.rewrite_run import compact
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.rewrite.remaining import NextStep
 from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
-from tests.flow.fakes import FakeEngine, FakeTable, FakeWriter, Still, plan_of
-from tests.flow.test_commit import tools_of
-from tests.flow.test_run import Notes, two_partitions
+from tests.builders.commit_scenes import tools_of
+from tests.builders.compaction_runs import Notes, compact_partition, two_partitions
+from tests.builders.contexts import compact
+from tests.builders.fake_tables import FakeEngine, FakeTable, FakeWriter, Still, plan_of
 
 
 class Watched(FakeEngine):
@@ -43,11 +43,6 @@ def interrupted(table: FakeTable, written: int) -> tuple[Notes, Watched]:
     with pytest.raises(KeyboardInterrupt):
         compact(plan, replace(tools_of(FakeWriter(table), engine), journal=notes))
     return notes, Watched(table, plan)
-
-
-def compact_partition(table: FakeTable, partition: str) -> None:
-    """Somebody else rewrites the files of a partition."""
-    table.compact(*(path for path, file in table.now.data.items() if file.partition == partition))
 
 
 @pytest.mark.parametrize("written", [0, 1, 2])

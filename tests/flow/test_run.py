@@ -4,87 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from neve.commit import lease as lease_module
-from neve.commit import takeover as takeover_module
-from neve.commit.lease_terms import LEASE_MS
 from neve.commit.marker import PROPERTY
-from neve.commit.owner import Owner
 from neve.commit.protocol import COMMIT_ID
 from neve.commit.rewrite_files import Committer
 from neve.commit.takeover import abandon
-from neve.commit.tools import Tools
 from neve.errors import BadRequestError, LeaseHeldError, RunTakenOverError, StorageError
 from neve.operations import rewrite_run as module
 from neve.operations.results import commit_results
 from neve.operations.resume import resume
-from neve.operations.rewrite_run import compact
-from neve.rewrite.journal import JournaledGroup, JournaledRun
+from neve.operations.rewrite_run import PlannedRun, begun
+from neve.rewrite.journal import JournaledRun
 from neve.rewrite.plan import Plan
-from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
+from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.rewrite.run_summary import keep
 from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
 from neve.state import StateStore
-from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, Still, plan_of
-from tests.flow.test_commit import ALL_ROWS, Scene, tools_of
-
-
-@dataclass
-class Notes:
-    """A journal on paper."""
-
-    begun: list[JournaledRun] = field(default_factory=list)
-    results: dict[int, WorkResult] = field(default_factory=dict)
-    states: dict[int, GroupState] = field(default_factory=dict)
-    prefixes: dict[int, str] = field(default_factory=dict)
-    paused: list[str] = field(default_factory=list)
-
-    def begin(self, run: JournaledRun) -> None:
-        self.begun.append(run)
-
-    def take_over(self, run_id: str, **words: object) -> JournaledRun:  # noqa: ARG002
-        return self.found()
-
-    def pause(self, run_id: str) -> None:
-        self.paused.append(run_id)
-
-    def redone(self, run_id: str, prefixes: Mapping[int, str]) -> None:  # noqa: ARG002
-        self.prefixes |= prefixes
-
-    def written(self, run_id: str, results: Iterable[WorkResult]) -> None:  # noqa: ARG002
-        self.results |= {result.group_id: result for result in results}
-
-    def settled(self, run_id: str, states: Mapping[int, GroupState]) -> None:  # noqa: ARG002
-        self.states |= states
-
-    def landed_before(self, table_uuid: str, prefixes: Iterable[str]) -> Mapping[str, RunRecord]:  # noqa: ARG002
-        return {}
-
-    def found(self) -> JournaledRun:
-        """The run as the next process finds it."""
-        groups = tuple(
-            JournaledGroup(
-                group_id=group.group_id,
-                output_prefix=group.output_prefix,
-                state=self.states.get(
-                    group.group_id, GroupState.WRITTEN if group.group_id in self.results else GroupState.PLANNED
-                ),
-                result=self.results.get(group.group_id),
-            )
-            for group in self.begun[0].groups
-        )
-        return self.begun[0].model_copy(update={"groups": groups})
-
-
-def two_partitions() -> FakeTable:
-    table = FakeTable()
-    for row, partition in enumerate("aabb"):
-        table.append(row, partition=partition)
-    return table
+from tests.builders.commit_scenes import ALL_ROWS, SPECS, Scene, tools_of
+from tests.builders.compaction_runs import ELSEWHERE, Late, Notes, TwoHosts, another_process, results_of, two_partitions
+from tests.builders.contexts import compact
+from tests.builders.fake_tables import Answer, FakeEngine, FakeTable, FakeWriter, Still, plan_of
 
 
 def test_a_run_that_lost_its_table_sends_nothing_more_and_stops() -> None:
@@ -220,9 +162,9 @@ class Replanning:
     writer: FakeWriter
     plans: list[Plan] = field(default_factory=list)
 
-    def __call__(self) -> tuple[Plan, Tools]:
+    def __call__(self) -> PlannedRun:
         self.plans.append(plan_of(self.table))
-        return self.plans[-1], tools_of(self.writer, FakeEngine(self.table, self.plans[-1]))
+        return PlannedRun(self.plans[-1], SPECS)
 
 
 def late_run(table: FakeTable, change: Callable[[], object]) -> tuple[RunRecord, Replanning]:
@@ -230,7 +172,8 @@ def late_run(table: FakeTable, change: Callable[[], object]) -> tuple[RunRecord,
     plan, writer = plan_of(table), FakeWriter(table)
     change()
     again = Replanning(table, writer)
-    return compact(plan, tools_of(writer, FakeEngine(table, plan)), plan_again=again), again
+    context = replace(tools_of(writer, FakeEngine(table, plan)), engine_for=lambda plan: FakeEngine(table, plan))
+    return compact(plan, context, plan_again=again), again
 
 
 def test_a_table_that_changed_before_the_lease_was_taken_is_planned_again() -> None:
@@ -302,16 +245,6 @@ def test_what_was_written_elsewhere_is_verified_and_committed() -> None:
     assert [(group.state, group.result) for group in notes.begun[0].groups] == [(GroupState.WRITTEN, r) for r in results]
     prefixes = [group.output_prefix for group in notes.begun[0].groups]
     assert all(result.outputs[0].path.startswith(prefix) for prefix, result in zip(prefixes, results, strict=True))
-
-
-def results_of(table: FakeTable, engine: FakeEngine) -> list[WorkResult]:
-    from neve.operations.execute import work_orders
-    from tests.flow.test_commit import SPECS
-
-    writer = FakeWriter(table)
-    live = {file.path: file for file in writer.scan(engine.plan.snapshot_id)}
-    orders = work_orders(engine.plan, engine.plan.groups, live, writer, SPECS)
-    return [result for result in engine.run(orders) if isinstance(result, WorkResult)]
 
 
 def test_results_of_other_files_are_not_committed_even_where_their_counts_agree() -> None:
@@ -408,21 +341,17 @@ def test_finished_groups_do_not_wait_long_for_others(monkeypatch: pytest.MonkeyP
     assert len(record.snapshots) == 2
 
 
-def test_what_comes_after_a_compaction_is_done_under_its_lease_and_completes_its_record() -> None:
+def test_the_lease_is_held_until_what_comes_after_a_compaction_has_ended() -> None:
     table = two_partitions()
     plan = plan_of(table)
-    markers: list[str] = []
-
-    def afterwards(record: RunRecord, assert_held: Callable[[], None]) -> RunRecord:
-        assert_held()
-        markers.append(table.properties[PROPERTY])
-        return record.model_copy(update={"expiry": SnapshotExpiry(outcome=RunOutcome.DONE, snapshots=3)})
-
-    tools = replace(tools_of(FakeWriter(table), FakeEngine(table, plan)), afterwards=afterwards)
-    record = compact(plan, tools)
-    assert record.expiry == SnapshotExpiry(outcome=RunOutcome.DONE, snapshots=3)
-    assert [record.run_id in marker for marker in markers] == [True]
+    context = tools_of(FakeWriter(table), FakeEngine(table, plan))
+    with begun(PlannedRun(plan, SPECS), context) as run:
+        with run.settling():
+            run.commit(run.verify(run.execute()))
+        run.assert_held()
+        assert run.run_id in table.properties[PROPERTY]
     assert PROPERTY not in table.properties
+    assert run.record().outcome is RunOutcome.DONE
 
 
 class Ticking:
@@ -451,80 +380,6 @@ def test_each_compacted_partition_is_recorded_with_its_branch_and_the_snapshot_a
         ]
         assert len(commits) == 2
         assert record.started_ms < commits[0].committed_ms < commits[1].committed_ms < record.finished_ms
-
-
-class Late:
-    """A clock that is past every heartbeat that began by `Still`."""
-
-    def now_ms(self) -> int:
-        return Still().now_ms() + LEASE_MS + 1
-
-
-@contextmanager
-def another_process(owner: Owner) -> Iterator[None]:
-    """Inside, the flow takes itself for another process, which knows nothing of what this one is at work on."""
-    with pytest.MonkeyPatch.context() as patch:
-        for place in (lease_module, module, takeover_module):
-            patch.setattr(place, "this_process", lambda: owner)
-        patch.setattr(lease_module, "_at_work", set())
-        yield
-
-
-ELSEWHERE = Owner("otherhost", 7, boot="other", namespaces="other", started="1", nonce="other")
-
-
-class Stalling(FakeWriter):
-    """Something happens before the table is loaded for the first time again."""
-
-    def __init__(self, table: FakeTable, strike: Callable[[], None]) -> None:
-        super().__init__(table)
-        self.strikes = [strike]
-
-    def refresh(self) -> None:
-        if self.strikes:
-            self.strikes.pop()()
-        super().refresh()
-
-
-@dataclass
-class TwoHosts:
-    """A run that stands still before its first commit, while another host that shares its state store tries to resume it."""
-
-    table: FakeTable = field(default_factory=two_partitions)
-    stall: str = "written"
-    """Before anything is journaled as written, before the commit is judged, or when it is sent."""
-    refused: str = ""
-
-    def __post_init__(self) -> None:
-        self.plan = plan_of(self.table)
-        self.engines = [FakeEngine(self.table, self.plan), FakeEngine(self.table, self.plan)]
-        self.ours = StateStore.open("sqlite://")
-        self.theirs = StateStore(self.ours._engine)
-        self.records: list[RunRecord] = []
-
-    def run(self) -> None:
-        writer: FakeWriter = Stalling(self.table, self.resumed_elsewhere) if self.stall == "refresh" else FakeWriter(self.table)
-        if self.stall == "rewrite":
-            writer.before_rewrite = [self.resumed_elsewhere]
-        elif self.stall == "written":
-            self.engines[0].after_last = self.resumed_elsewhere
-        compact(self.plan, self.tools(writer, 0, self.ours))
-
-    def tools(self, writer: FakeWriter, number: int, store: StateStore) -> Tools:
-        return replace(tools_of(writer, self.engines[number]), journal=store, leases=store)
-
-    def resumed_elsewhere(self) -> None:
-        (found,) = self.theirs.unfinished()
-        tools = self.tools(FakeWriter(self.table), 1, self.theirs)
-        with another_process(ELSEWHERE):
-            with pytest.raises(LeaseHeldError) as refused:
-                resume(found, tools)
-            self.refused = str(refused.value)
-            self.records.append(resume(found, replace(tools, clock=Late())))
-
-    def assert_whole(self) -> None:
-        assert self.table.visible() == [0, 1, 2, 3]
-        assert [engine.quarantine.paths for engine in self.engines] == [[], []]
 
 
 @pytest.mark.parametrize("stall", ["written", "refresh", "rewrite"])

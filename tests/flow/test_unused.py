@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import sqlalchemy
 
-from neve.commit.tools import Tools
 from neve.commit.unused_files import set_aside
 from neve.errors import StorageError
 from neve.maintenance.quarantine import Fate
 from neve.operations.results import commit_results
 from neve.operations.resume import resume
-from neve.operations.rewrite_run import compact
 from neve.rewrite.journal import JournaledRun
 from neve.rewrite.record import GroupState, RunRecord
 from neve.state import StateStore
 from neve.state import quarantine as state_quarantine
-from tests.flow.fakes import Answer, FakeEngine, FakeTable, FakeWriter, plan_of
-from tests.flow.test_commit import tools_of
-from tests.flow.test_run import Notes, results_of, two_partitions
-from tests.maintenance.quarantine_fakes import DAY, World
+from tests.builders.commit_scenes import tools_of
+from tests.builders.compaction_runs import Notes, results_of, two_partitions
+from tests.builders.contexts import compact
+from tests.builders.fake_quarantines import DAY, World
+from tests.builders.fake_tables import Answer, FakeEngine, FakeTable, FakeWriter, plan_of
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class Lake:
         self.plan = plan_of(self.table)
         self.engine = FakeEngine(self.table, self.plan)
 
-    def tools(self, *answers: Answer) -> Tools:
+    def tools(self, *answers: Answer) -> Any:
         tools = tools_of(FakeWriter(self.table, *answers), self.engine)
         return replace(tools, journal=self.notes, quarantine=self.store)
 
@@ -211,7 +211,7 @@ def test_a_listing_that_fails_halfway_does_not_stop_a_resume(store: StateStore, 
 
 def test_many_files_are_streamed_into_the_quarantine(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neve.state.quarantine.BATCH", 100)
-    real, most, taken = state_quarantine.insert, [0], [0]
+    most, taken = [0], [0]
 
     def listing() -> Iterator[str]:
         for number in range(1_000):
@@ -220,7 +220,7 @@ def test_many_files_are_streamed_into_the_quarantine(store: StateStore, monkeypa
 
     def inserting(table: Any) -> Any:
         taken[0] += 100
-        return real(table)
+        return sqlalchemy.insert(table)
 
     monkeypatch.setattr(state_quarantine, "insert", inserting)
     set_aside(listing(), "left by an interrupted run", Lake(store).tools(), table_uuid="u", run_id="r")

@@ -75,8 +75,8 @@ class Actor:
         from neve.rewrite.group import Kernel, Tier
         from neve.rewrite.planner import Request
 
-        chosen = {"kernel": Kernel(kernel) if kernel else None, "tier": Tier(tier) if tier else None}
-        return self.run("compact", request=Request(force=True, **chosen))
+        request = Request(force=True, kernel=Kernel(kernel) if kernel else None, tier=Tier(tier) if tier else None)
+        return self.run("compact", request=request)
 
     def resume(self, run: str = "") -> dict[str, Any]:
         """As `neve resume [RUN]` does it: a run that is at work elsewhere is left alone."""
@@ -84,8 +84,8 @@ class Actor:
         with self._neve() as neve:
             for found in [found for found in neve.unfinished() if found.run_id.startswith(run)]:
                 try:
-                    _require_resumable(neve, found)
-                    resumed[found.run_id[:8]] = outcome(neve.resume(found))
+                    neve.require_resumable(found)
+                    resumed[found.run_id[:8]] = outcome(neve.resume(found.run_id))
                 except Exception as error:
                     resumed[found.run_id[:8]] = failure(error)
         return {"outcome": "done" if resumed else "nothing-to-do", "runs": resumed}
@@ -102,18 +102,6 @@ class Actor:
         from neve.operations.requests import OrphansRequest
 
         return self.run("orphans", OrphansRequest(older_than=ORPHAN_AGE_SECONDS, writers_may_be_running=True))
-
-
-def _require_resumable(neve: Any, run: Any) -> None:
-    from neve.errors import LeaseHeldError
-
-    if hasattr(neve, "require_resumable"):
-        neve.require_resumable(run)
-    else:
-        from neve.commit.lease import is_alive
-
-        if is_alive(run.owner):
-            raise LeaseHeldError(f"Cannot resume {run.run_id}: it is at work")
 
 
 def outcome(record: Any) -> dict[str, Any]:

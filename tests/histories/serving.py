@@ -25,7 +25,7 @@ def take_host_name() -> None:
     if os.environ.get(UNSHARED) == "1":
         socket.sethostname(name)
     else:
-        socket.gethostname = lambda: name  # type: ignore[assignment]
+        socket.gethostname = lambda: name
 
 
 def serve(start: Callable[[Tell], tuple[Calls, list[str]]]) -> None:

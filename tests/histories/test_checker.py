@@ -13,10 +13,10 @@ from pyiceberg.expressions import In
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
+from tests.builders.table_contents import local
 from tests.histories.checker import CHANGE, Checker, Refs, Seen, Verdict
 from tests.histories.lake import Lake
 from tests.histories.rows import Change, Expected, row
-from tests.samples.reading import local
 
 SCHEMA = pa.schema([("zone", pa.int32()), ("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
 
@@ -69,7 +69,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         return table.metadata, table.metadata_location
 
     changes: dict[int, Change] = {}
-    made = Desk(table, Checker(Lake(table.io), listing, reload, changes), changes)  # type: ignore[arg-type]
+    made = Desk(table, Checker(Lake(table.io), listing, reload, changes), changes)
     made.change(dict.fromkeys(range(8), 1))
     made.change({0: 2, 1: None})
     yield made

@@ -15,7 +15,7 @@ import pytest
 from neve.kernels.arrow import SchemaMismatchError, WriteOptions
 from neve.kernels.arrow.schema import LAST_UPDATED, LINEAGE_FIELDS, ROW_ID
 from neve.kernels.faults import CorruptFileError
-from tests.kernels.arrow_make import field, given, list_of, map_of, parquet, read, run, schema, struct
+from tests.builders.arrow_files import field, given, list_of, map_of, parquet, read, run, schema, struct
 
 
 def one(data: bytes, of: dict[str, Any], **more: Any) -> list[dict[str, Any]]:

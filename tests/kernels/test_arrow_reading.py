@@ -15,7 +15,7 @@ from neve.kernels.arrow import WriteOptions
 from neve.kernels.arrow.schema import arrow_schema
 from neve.kernels.faults import CorruptFileError
 from neve.table.units import KIB, MIB
-from tests.kernels.arrow_make import CountingSource, field, given, parquet, read, run, schema
+from tests.builders.arrow_files import CountingSource, field, given, parquet, read, run, schema
 
 NUMBERS = schema(*[field(i, f"c{i}", "long") for i in range(1, 5)])
 
@@ -73,7 +73,7 @@ import resource, sys
 from neve.table.units import MIB
 from neve.kernels.arrow import ArrowInput, WriteOptions, rewrite
 from neve.kernels.streams import LocalSource
-from tests.kernels.arrow_make import MemorySink, field, schema
+from tests.builders.arrow_files import MemorySink, field, schema
 path, rows = sys.argv[1], int(sys.argv[2])
 of = schema(*[field(i, f"c{i}", "long") for i in range(1, 5)])
 class Nowhere(MemorySink):

@@ -17,7 +17,7 @@ from neve.kernels.arrow import BloomFilter, Counts, RefusedError, WriteOptions, 
 from neve.kernels.faults import CorruptFileError
 from neve.table.metrics import ColumnMetrics, to_bytes
 from neve.table.units import KIB, MIB
-from tests.kernels.arrow_make import (
+from tests.builders.arrow_files import (
     CountingSource,
     MemorySink,
     field,
@@ -54,6 +54,7 @@ def test_deleted_positions_are_left_out_and_counted() -> None:
 def test_no_file_is_begun_when_every_row_is_deleted() -> None:
     result, files = run([given(parquet(ROWS[:5], IDS), deleted=range(5))], IDS)
     assert (result.outputs, files, result.rows_dropped) == ((), [], 5)
+    assert result.positions is not None
     assert len(result.positions) == 0
 
 
@@ -79,6 +80,7 @@ def test_positions_tell_where_each_row_went() -> None:
         "outputs": [0, 0, 0],
         "output_starts": [0, 2, 8],
     }
+    assert positions is not None
     found = positions.locate(0, np.array([0, 1, 2, 3, 4, 9, 10]))
     assert found[0].tolist() == [0, 0, -1, -1, 0, 0, -1]
     assert found[1].tolist() == [0, 1, -1, -1, 2, 7, -1]
@@ -97,6 +99,7 @@ def test_a_new_file_begins_when_the_target_is_reached_and_none_is_a_crumb() -> N
     assert len(sizes) == 5
     assert all(80 * KIB < size < 125 * KIB for size in sizes), sizes
     ends = np.cumsum([output.rows for output in result.outputs])
+    assert result.positions is not None
     found = result.positions.locate(0, np.arange(60_000))
     assert found[0].tolist() == np.searchsorted(ends, np.arange(60_000), side="right").tolist()
 

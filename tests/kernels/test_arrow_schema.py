@@ -5,8 +5,10 @@ import io
 import pyarrow.parquet as pq
 import pytest
 
+from neve.kernels.arrow.model import WriteOptions
+from neve.kernels.arrow.refusing import refusal
 from neve.kernels.arrow.schema import leaves, parquet_name
-from tests.kernels.arrow_make import field, given, list_of, map_of, parquet, run, schema, struct
+from tests.builders.arrow_files import field, given, list_of, map_of, parquet, run, schema, struct
 
 EVERYTHING = schema(
     field(1, "b", "boolean", required=True),
@@ -103,3 +105,31 @@ def test_columns_whose_names_hold_dots_do_not_get_mixed_up() -> None:
     rows = [{"a_x2Eb": 1, "a": {"b": 2}}]
     data = run([given(parquet(rows, of))], of)[1][0]
     assert pq.read_table(io.BytesIO(data)).to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ((field(1, "1a", "int"), field(2, "_1a", "int")), "columns 1a and _1a have the same name in Parquet"),
+        (
+            (field(1, "a.b", "int"), field(2, "a_x2Eb", struct(field(3, "c", "int")))),
+            "columns a.b and a_x2Eb have the same name",
+        ),
+        (
+            (field(1, "s", struct(field(2, "a b", "int"), field(3, "a_x20b", "int"))),),
+            "columns s.a b and s.a_x20b have the same",
+        ),
+        (
+            (field(1, "l", list_of(2, struct(field(3, "#", "int"), field(4, "_x23", "int")))),),
+            "l.element.# and l.element._x23 have",
+        ),
+        ((field(1, "id", "int"), field(2, "_row_id", "long")), "columns _row_id and _row_id have the same name in Parquet"),
+    ],
+)
+def test_two_columns_with_the_same_name_in_parquet_are_refused(fields: tuple[dict[str, object], ...], reason: str) -> None:
+    """Spark and PyIceberg cannot open such a file, or read one column for the other."""
+    assert reason in str(refusal(schema(*fields), WriteOptions(row_lineage=True)))
+
+
+def test_a_column_may_be_called_as_one_of_lineage_is_where_no_lineage_is_written() -> None:
+    assert refusal(schema(field(1, "id", "int"), field(2, "_row_id", "long")), WriteOptions()) is None

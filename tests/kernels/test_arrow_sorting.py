@@ -30,8 +30,8 @@ from neve.rewrite.work_order import InputFile, WorkOrder, WriteSettings
 from neve.storage.files import Storage
 from neve.table.layout import Layout, LayoutKind, SortField
 from neve.table.units import GIB, KIB, MIB
-from tests.kernels.arrow_make import field, given, list_of, parquet, read, run, schema, struct
-from tests.kernels.test_arrow_properties import PRIMITIVES, counted, plain
+from tests.builders.arrow_files import field, given, list_of, parquet, read, run, schema, struct
+from tests.builders.random_schemas import PRIMITIVES, counted, plain
 
 Row = dict[str, Any]
 PAIRS = schema(field(1, "a", "long"), field(2, "b", "string"))
@@ -65,7 +65,7 @@ def in_order(rows: Sequence[Row], layout: Layout) -> list[Row]:
 
 
 def test_the_reference_puts_nulls_where_they_belong() -> None:
-    rows = [{"x": 1}, {"x": None}, {"x": 2}]
+    rows: list[dict[str, Any]] = [{"x": 1}, {"x": None}, {"x": 2}]
     found = [[row["x"] for row in in_order(rows, Layout(kind=LayoutKind.SORT, fields=(by,)))] for by in FIELDS]
     assert found == [[1, 2, None], [None, 1, 2], [2, 1, None], [None, 2, 1]]
 

@@ -19,8 +19,8 @@ from neve.kernels.arrow import RefusedError
 from neve.kernels.arrow.schema import arrow_schema
 from neve.kernels.content import UnhashableError, fingerprint, fingerprint_files
 from neve.rewrite.content import Fingerprint
-from tests.kernels import arrow_make as make
-from tests.kernels.test_arrow_properties import plain, tables
+from tests.builders import arrow_files as make
+from tests.builders.random_schemas import plain, tables
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 Row = dict[str, Any]
@@ -219,7 +219,10 @@ def test_no_rows_have_an_empty_fingerprint() -> None:
 
 
 def test_the_hash_is_the_same_on_every_machine_and_release() -> None:
-    rows = [{"id": 1, "name": "névé", "tags": ["a", None], "v": -0.0}, {"id": None, "name": "", "tags": None, "v": math.nan}]
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "name": "névé", "tags": ["a", None], "v": -0.0},
+        {"id": None, "name": "", "tags": None, "v": math.nan},
+    ]
     kind = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string())), ("v", pa.float64())])
     assert of(rows, kind).model_dump_json() == (
         '{"rows":2,"sums":["96a622d205949211","d3900e6b97a9127b"],"xors":["0641992df98369d1","136fc9625628cd7b"]}'

@@ -23,7 +23,7 @@ from neve.kernels.parquet.copying import ColumnCounts, Copied, copy_row_groups, 
 from neve.kernels.parquet.footer import Footer, read_footer
 from neve.kernels.parquet.writers import writer_of
 from neve.kernels.streams import BytesSource, LocalSink, LocalSource, Source
-from tests.kernels.parquet_make import (
+from tests.builders.parquet_files import (
     FailingSource,
     MemorySink,
     RecordingSource,
@@ -602,7 +602,8 @@ def assert_never_silently_wrong(*files: bytes) -> bool:
 @pytest.mark.parametrize("seed", range(6))
 def test_flipped_bits_in_a_footer_never_give_a_wrong_copy(seed: int) -> None:
     random_ = random.Random(seed)
-    options: dict[str, Any] = [{}, {"write_page_index": True, **BLOOM}, {"row_group_size": 40}][seed % 3]
+    variants: list[dict[str, Any]] = [{}, {"write_page_index": True, **BLOOM}, {"row_group_size": 40}]
+    options = variants[seed % 3]
     good = make_file(store_schema=seed > 2, **options)
     raw = raw_footer(good)
     accepted = 0

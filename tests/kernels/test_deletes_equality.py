@@ -15,8 +15,8 @@ from neve.kernels.deletes.equality import KeySet
 from neve.kernels.deletes.keys import canonical, read_keys
 from neve.kernels.faults import CorruptFileError
 from neve.kernels.streams import BytesSource
-from tests.kernels.arrow_make import field, list_of, parquet, schema, struct
-from tests.kernels.deletes_make import Case
+from tests.builders.arrow_files import field, list_of, parquet, schema, struct
+from tests.builders.delete_orders import Case
 
 ID, NAME = field(1, "id", "long"), field(2, "name", "string")
 

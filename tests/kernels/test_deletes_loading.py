@@ -13,8 +13,8 @@ from neve.kernels.orders import OrderFailedError
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import WriteSettings
 from neve.table.units import MIB
-from tests.kernels.arrow_make import field
-from tests.kernels.deletes_make import Case
+from tests.builders.arrow_files import field
+from tests.builders.delete_orders import Case
 
 ID = field(1, "id", "long")
 

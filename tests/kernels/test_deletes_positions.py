@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from neve.kernels.deletes.position_files import PATH_ID, POS_ID, Positions, read_positions, write_positions
 from neve.kernels.faults import CorruptFileError
 from neve.kernels.streams import BytesSource
-from tests.kernels.arrow_make import CountingSource, MemorySink, field, parquet, schema, struct
+from tests.builders.arrow_files import CountingSource, MemorySink, field, parquet, schema, struct
 
 OF = schema(field(PATH_ID, "file_path", "string", required=True), field(POS_ID, "pos", "long", required=True))
 

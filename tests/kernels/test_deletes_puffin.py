@@ -13,7 +13,7 @@ from pyiceberg.table.puffin import PuffinFile
 from neve.kernels.deletes.puffin import VectorWriter, read_vector, write_vectors
 from neve.kernels.deletes.roaring import Encoder, encode
 from neve.kernels.faults import CorruptFileError
-from tests.kernels.arrow_make import MemorySink
+from tests.builders.arrow_files import MemorySink
 
 FIRST, SECOND = np.array([1, 5, 70_000], np.int64), np.arange(1000, 9000, dtype=np.int64)
 

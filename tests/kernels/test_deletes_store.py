@@ -12,9 +12,10 @@ import pytest
 from neve.errors import BadRequestError
 from neve.kernels.deletes.position_files import write_positions
 from neve.kernels.deletes.store import StoredDeletes
+from neve.kernels.faults import UnreadableOutputError
 from neve.rewrite.live_files import DataFile
 from neve.table.positions import Longs
-from tests.kernels.deletes_make import MemoryStorage
+from tests.builders.delete_orders import GarblingStorage, MemoryStorage
 
 HOMES: dict[str, DataFile] = {
     name: {"file-path": name, "spec-id": i, "partition": [name]} for i, name in enumerate(("a.parquet", "b.parquet"))
@@ -124,3 +125,13 @@ def test_what_is_not_in_parquet_is_named() -> None:
     shelf = Shelf()
     with pytest.raises(BadRequestError, match=r"Cannot read deletes from x\.avro: they are in avro, not in Parquet"):
         shelf.deletes().positions([{"file-path": "x.avro", "file-format": "AVRO", "record-count": 1}], "a.parquet")
+
+
+def test_every_byte_of_a_vector_that_is_stored_otherwise_than_it_was_written_is_noticed() -> None:
+    def write(storage: MemoryStorage) -> int:
+        (vector,) = StoredDeletes(lambda: storage).write([("a.parquet", longs(1, 5, 70_000))], HOMES, vectors=True)
+        return int(vector["file-size-in-bytes"])
+
+    for at in range(write(MemoryStorage())):
+        with pytest.raises(UnreadableOutputError, match=r"^Cannot use the new file a-deletes-"):
+            write(GarblingStorage(at))

@@ -16,7 +16,7 @@ from neve.kernels.parquet import thrift
 from neve.kernels.parquet.chunks import parse_carefully, parse_quickly
 from neve.kernels.parquet.footer import Footer, read_footer
 from neve.kernels.streams import BytesSource
-from tests.kernels.parquet_make import (
+from tests.builders.parquet_files import (
     RecordingSource,
     Struct,
     chunk,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.footer_mutations import Seed, Trial, as_duckdb, seeds
+from tests.builders.footer_mutations import Seed, Trial, as_duckdb, seeds
 
 SAMPLE = 130
 SOAK = 100_000

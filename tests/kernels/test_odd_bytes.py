@@ -21,7 +21,7 @@ from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile, WorkOrder
 from neve.spark.tasks.cuts import literal
 from neve.storage.files import Storage
 from neve.table.layout import Layout
-from tests.kernels.arrow_make import field, list_of, map_of, schema, struct
+from tests.builders.arrow_files import field, list_of, map_of, schema, struct
 
 ODD = [b"x" + b"\xc3" * 30, b"\xff", b"", b"\x00", b"a\x00b", b"caf\xc3\xa9", b"\xed\xa0\x80", None, b"\xf4\x8f\xbf\xbf", b"x"]
 """Among them cut and lone bytes, zero bytes, a surrogate and the last code point."""

@@ -24,8 +24,18 @@ from neve.kernels.streams import BytesSource, Sink
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import OpenedFile
 from neve.storage.files import Storage
-from tests.kernels.parquet_make import MemorySink, Struct, edited, make_file, meta, raw_footer, sample_table, thrift
-from tests.kernels.test_orders import TABLE_SCHEMA, make_order, two_files, written
+from tests.builders.parquet_files import (
+    MemorySink,
+    Struct,
+    edited,
+    make_file,
+    meta,
+    other_kind,
+    raw_footer,
+    sample_table,
+    thrift,
+)
+from tests.builders.work_orders import TABLE_SCHEMA, make_order, two_files, written
 
 
 def copied(*files: bytes) -> bytes:
@@ -36,18 +46,6 @@ def copied(*files: bytes) -> bytes:
 
 def re_encoded(data: bytes) -> None:
     rewrite([ArrowInput(BytesSource(data, "0.parquet"), 100)], TABLE_SCHEMA, WriteOptions(), lambda _: MemorySink())
-
-
-def other_kind(data: bytes) -> bytes:
-    """The same file with one byte changed: the page type of an encoding statistic is an I64 instead of an I32."""
-
-    def change(footer: Struct) -> None:
-        statistic = meta(footer)[13][1][1][0]
-        statistic[1] = (thrift.I64, statistic[1][1])
-
-    damaged = edited(data, change)
-    assert sum(a != b for a, b in zip(data, damaged, strict=True)) == 1
-    return damaged
 
 
 def other_levels(data: bytes) -> bytes:
@@ -115,6 +113,25 @@ def test_an_opened_file_tells_rows_row_groups_and_columns(strictly: bool) -> Non
     assert open_parquet(BytesSource(data), strictly=strictly) == expected
 
 
+@pytest.mark.parametrize("strictly", [False, True])
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ([("id", pa.int64()), ("x", pa.int64()), ("x", pa.int64())], "x"),
+        ([("x", pa.struct([("a", pa.int64())])), ("x", pa.struct([("b", pa.int64())]))], "x"),
+        ([("s", pa.struct([("a", pa.int64()), ("a", pa.int64())]))], "s.a"),
+    ],
+)
+def test_an_output_with_two_columns_of_one_name_is_refused(
+    tmp_path: Path, columns: list[tuple[str, pa.DataType]], name: str, strictly: bool
+) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [pa.nulls(2, kind) for _, kind in columns]
+    pq.write_table(pa.Table.from_arrays(rows, schema=pa.schema([pa.field(*column) for column in columns])), path)
+    with pytest.raises(UnreadableOutputError, match=f"two of its columns are called {name}"):
+        confirm_output(Storage({}), str(path), path.stat().st_size, strictly=strictly)
+
+
 def test_a_file_that_was_changed_since_it_was_written_is_not_opened(tmp_path: Path) -> None:
     path, data = tmp_path / "a.parquet", make_file()
     path.write_bytes(data)
@@ -122,7 +139,7 @@ def test_a_file_that_was_changed_since_it_was_written_is_not_opened(tmp_path: Pa
     path.write_bytes(data + b"\0")
     with pytest.raises(UnreadableOutputError, match=f"has {len(data) + 1} bytes, and {len(data)} were written") as caught:
         confirm_output(Storage({}), str(path), len(data), strictly=False)
-    assert "Nothing was committed" in caught.value.hint
+    assert "Nothing was committed" in str(caught.value.hint)
     path.write_bytes(other_kind(data))
     with pytest.raises(UnreadableOutputError, match=f"Cannot use the new file {re.escape(str(path))}: pyarrow cannot open it"):
         confirm_output(Storage({}), str(path), len(data), strictly=False)

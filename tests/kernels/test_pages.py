@@ -13,7 +13,7 @@ from neve.kernels.parquet.copying import copy_row_groups
 from neve.kernels.parquet.footer import read_footer
 from neve.kernels.parquet.pages import PageWalk, is_common
 from neve.kernels.streams import BytesSource
-from tests.kernels.parquet_make import MemorySink, Struct, edited, make_file, meta, thrift
+from tests.builders.parquet_files import MemorySink, Struct, edited, make_file, meta, thrift
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"compression": "none"},

@@ -11,7 +11,7 @@ from neve.errors import StorageError
 from neve.kernels import prefetch
 from neve.kernels.prefetch import HOLE_BYTES, RANGE_BYTES, Range, coalesced, read_ahead, whole_if_small
 from neve.kernels.streams import BytesSource, LocalSink, LocalSource
-from tests.kernels.parquet_make import FailingSource, RecordingSource
+from tests.builders.parquet_files import FailingSource, RecordingSource
 
 MIB = 1024 * 1024
 

@@ -21,7 +21,7 @@ from neve.kernels.parquet.copying import ColumnCounts, Copied, copy_row_groups, 
 from neve.kernels.parquet.footer import read_footer
 from neve.kernels.parquet.splicing import Lineage
 from neve.kernels.streams import BytesSource, Source
-from tests.kernels.parquet_make import (
+from tests.builders.parquet_files import (
     MemorySink,
     Struct,
     decode_footer,

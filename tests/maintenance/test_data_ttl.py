@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,125 +11,13 @@ from hypothesis import strategies as st
 
 from neve.commit.marker import PROPERTY, Marker
 from neve.commit.protocol import COMMIT_ID
-from neve.errors import BadRequestError, CommitConflictError, LeaseHeldError, StorageError, VerificationError
-from neve.maintenance.ttl import Tally, TtlCounts, TtlLimits, TtlRecord, TtlRule, TtlTarget
-from neve.operations.ttl import expire_rows
+from neve.errors import BadRequestError, LeaseHeldError, StorageError, VerificationError
+from neve.maintenance.ttl import Tally, TtlCounts, TtlTarget, UnprovedFile
+from neve.maintenance.ttl_proof import FooterFinding, StoredColumn
 from neve.operations.ttl_terms import TtlTerms
-from neve.rewrite.live_files import DataFile, LiveFile, describe_metrics
 from neve.rewrite.record import RunOutcome
-from neve.table.metrics import ColumnMetrics, to_bytes
-from neve.table.state import TableName
-from tests.contexts import FakeContext
-from tests.flow.fakes import Answer, Data, FakeTable, FakeWriter, Still
-from tests.flow.test_commit import SPECS
-
-NAME = TableName(catalog="local", namespace=("db",), name="t")
-RULE = TtlRule(column="day", field_id=1, type="date", keep_seconds=86_400)
-LIMIT = 100
-"""The day that the cutoff lies in; a row of the fake table is its own day."""
-
-
-@dataclass
-class FakeRows:
-    """Rows below a number are past. Deletes rewrite the files, as copy-on-write does, and may take young rows along."""
-
-    table: FakeTable
-    writer: FakeWriter
-    takes_along: int = 0
-    uuid: str = "uuid"
-    targets: list[TtlTarget] = field(default_factory=list)
-
-    def candidates(self, snapshot_id: int, rule: TtlRule, limits: TtlLimits) -> list[LiveFile]:  # noqa: ARG002
-        rows = {path: self.table.contents[path] for path in self.table.history[snapshot_id].data}
-        chosen = [file for file in self.writer.scan(snapshot_id) if min(rows[file.path]) < limits.high]
-        return [LiveFile(file.data_file | _bounds(sorted(rows[file.path]))) for file in chosen]
-
-    def tallies(self, snapshot_id: int, paths: Sequence[str], rule: TtlRule, limits: TtlLimits) -> Mapping[str, Tally]:  # noqa: ARG002
-        version, found = self.table.history[snapshot_id], {}
-        for path in paths:
-            gone = {row for delete in version.deletes_of(version.data[path]) for row in delete.rows}
-            rows = self.table.contents[path] - gone
-            found[path] = Tally(sum(row < limits.high for row in rows), sum(row >= limits.high for row in rows))
-        return {path: tally for path, tally in found.items() if sum(tally)}
-
-    def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:
-        self._confirm(target)
-        self._send([file["file-path"] for file in files], [], summary)
-
-    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:  # noqa: ARG002
-        self._confirm(target)
-        mixed = [path for path in self.table.now.data if min(self.table.contents[path]) < limits.high]
-        added = []
-        for path in mixed:
-            gone = {row for delete in self.table.now.deletes_of(self.table.now.data[path]) for row in delete.rows}
-            kept = sorted(row for row in self.table.contents[path] - gone if row >= limits.high)[self.takes_along :]
-            new = f"{path}-kept"
-            self.table.contents[new] = frozenset(kept)
-            added += [Data(new, "p", 1)] if kept else []
-        self._send(mixed, added, summary)
-
-    def _confirm(self, target: TtlTarget) -> None:
-        self.targets.append(target)
-        if target.table_uuid != self.uuid:
-            raise VerificationError(f"Cannot delete rows by {target.column}: the table was replaced by another one")
-
-    def _send(self, gone: list[str], added: list[Data], summary: Mapping[str, str]) -> None:
-        self.writer.sent.append({"gone": gone})
-        if self.writer.before_rewrite:
-            self.writer.before_rewrite.pop(0)()
-        self.writer._answer(self.writer.head() or 0, lambda: self._land(gone, added, summary))
-
-    def _land(self, gone: list[str], added: list[Data], summary: Mapping[str, str]) -> None:
-        if missing := [path for path in gone if path not in self.table.now.data]:
-            raise CommitConflictError(f"Cannot commit: Missing required files to delete: {missing[0]}")
-        removed = sum(len(self.table.contents[path]) for path in gone)
-        told = {
-            "deleted-data-files": str(len(gone)),
-            "deleted-records": str(removed),
-            "added-records": str(sum(len(self.table.contents[file.path]) for file in added)),
-            "removed-files-size": str(1000 * len(gone)),
-        }
-        self.table._commit("delete", added=added, removed=gone, summary={**told, **summary})
-
-
-def _bounds(rows: list[int]) -> DataFile:
-    column = ColumnMetrics(values=len(rows), nulls=0, lower=to_bytes("date", rows[0]), upper=to_bytes("date", rows[-1]))
-    return describe_metrics({1: column})
-
-
-@dataclass
-class Scene:
-    """One file past as a whole, one with a past row and a young one, one that is young."""
-
-    rows: Sequence[Sequence[int]] = ((1, 2, 3), (50, 150), (200, 201))
-    request: dict[str, Any] = field(default_factory=dict)
-    waits: list[float] = field(default_factory=list)
-    takes_along: int = 0
-    uuid: str = "uuid"
-
-    def __post_init__(self) -> None:
-        self.table = FakeTable()
-        for rows in self.rows:
-            self.table.append(*rows)
-
-    def run(
-        self,
-        *answers: Answer,
-        before: Sequence[Callable[[], Any]] = (),
-        terms_again: Callable[[], TtlTerms] | None = None,
-        **request: Any,
-    ) -> TtlRecord:
-        self.writer = FakeWriter(self.table, *answers, before_rewrite=before)
-        context = FakeContext(writer=self.writer, specs=SPECS, clock=Still(), sleep=self.wait, name=NAME, uuid="uuid")
-        asked = TtlTerms(NAME, "uuid", RULE, LIMIT * 86_400_000, max_files=100)
-        self.past = FakeRows(self.table, self.writer, self.takes_along, self.uuid)
-        return expire_rows(replace(asked, **{**self.request, **request}), context, self.past, terms_again=terms_again)
-
-    def wait(self, seconds: float) -> None:
-        """Requests that are in flight arrive meanwhile."""
-        self.waits.append(seconds)
-        self.writer.land()
-
+from tests.builders.fake_tables import Answer
+from tests.builders.ttl_scenes import LIMIT, NAME, RULE, FakeRows, Scene
 
 COUNTS = TtlCounts(files_dropped=1, rows_dropped=3, bytes_dropped=1000, files_touched=1, rows_deleted=1)
 
@@ -140,22 +27,29 @@ def test_a_cutoff_that_counts_from_an_older_head_is_counted_again_under_the_leas
     scene = Scene()
     before = scene.table.head
     scene.table.append(900)
-    written = scene.table.head
+    assert before is not None
     scene.table.roll_back(before)
-    earlier = TtlTerms(NAME, "uuid", RULE, 0, max_files=100, requested_at=before)
-    record = scene.run(requested_at=written, terms_again=lambda: earlier)
+    record = scene.run(terms_again=lambda: TtlTerms(NAME, "uuid", RULE, 0, max_files=100))
     assert (record.outcome, record.cutoff_ms) == (RunOutcome.NOTHING_TO_DO, 0)
     assert (scene.table.head, scene.table.properties) == (before, {})
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_limit_whose_start_became_unknown_before_the_lease_removes_nothing(moved: bool) -> None:
+def test_a_limit_that_was_changed_before_the_lease_is_not_enforced() -> None:
+    """Somebody set a longer limit while Spark was starting. That changes a property, and makes no snapshot."""
     scene = Scene()
     head = scene.table.head
-    unknown = TtlTerms(NAME, "uuid", RULE, None, max_files=100, requested_at=head, unknown="the last write is unknown")
-    record = scene.run(requested_at=7 if moved else head, terms_again=lambda: unknown)
-    assert record.outcome is (RunOutcome.NOTHING_TO_DO if moved else RunOutcome.DONE)
-    assert (scene.table.head == head) is moved
+    record = scene.run(terms_again=lambda: TtlTerms(NAME, "uuid", RULE, 0, max_files=100))
+    assert (record.outcome, record.cutoff_ms) == (RunOutcome.NOTHING_TO_DO, 0)
+    assert scene.table.head == head
+
+
+def test_a_limit_whose_start_became_unknown_before_the_lease_removes_nothing() -> None:
+    scene = Scene()
+    head = scene.table.head
+    unknown = TtlTerms(NAME, "uuid", RULE, None, max_files=100, unknown="the last write is unknown")
+    record = scene.run(terms_again=lambda: unknown)
+    assert record.outcome is RunOutcome.NOTHING_TO_DO
+    assert scene.table.head == head
 
 
 def test_a_preview_tells_and_changes_nothing() -> None:
@@ -348,6 +242,60 @@ def test_a_table_that_another_run_holds_is_left_alone() -> None:
     with pytest.raises(LeaseHeldError, match="run other"):
         scene.run()
     assert scene.run(dry_run=True).counts == COUNTS
+
+
+MISREAD = FooterFinding(StoredColumn("timestamp in milliseconds", 0, 1, 3))
+BROKEN = FooterFinding(unknown="Cannot read it", is_damaged=True)
+
+
+def test_a_file_whose_footer_does_not_confirm_its_bounds_is_read_row_by_row() -> None:
+    scene = Scene()
+    first = next(iter(scene.table.now.data))
+    scene.footers[first] = MISREAD
+    preview = scene.run(dry_run=True)
+    assert preview.counts == TtlCounts(files_touched=2, rows_deleted=4)
+    reason = "it has day as timestamp in milliseconds, the table as date, so its bounds may be wrong"
+    assert preview.unproved == (UnprovedFile(path=first, reason=reason, left=False),)
+    record = scene.run(previewed=(scene.table.head, preview.counts))
+    assert (record.counts, record.unproved, scene.table.visible()) == (preview.counts, preview.unproved, [150, 200, 201])
+
+
+def test_only_footers_of_files_that_would_be_dropped_are_opened() -> None:
+    scene = Scene(rows=((1,), (2,), (3,), (50, 150), (200,)))
+    scene.run(dry_run=True, max_files=2)
+    assert scene.past.opened == list(scene.table.now.data)[:2]
+
+
+def test_files_that_are_not_confirmed_do_not_keep_a_run_from_dropping_others() -> None:
+    scene = Scene(rows=((1,), (2,), (3,), (4,)))
+    first, second, *_ = scene.table.now.data
+    scene.footers = {first: MISREAD, second: MISREAD}
+    record = scene.run(max_files=2)
+    assert (record.counts.files_dropped, record.counts.files_touched) == (2, 2)
+    assert scene.table.visible() == []
+
+
+def test_a_file_that_cannot_be_read_stays_and_no_row_is_deleted_until_it_can() -> None:
+    """The delete would read it too, and fail."""
+    scene = Scene(rows=((1,), (2,), (50, 150)))
+    first, *_ = scene.table.now.data
+    scene.footers[first] = BROKEN
+    preview = scene.run(dry_run=True)
+    assert (preview.counts.files_dropped, preview.counts.rows_deleted, preview.counts.files_left) == (1, 0, 2)
+    assert preview.reason == "no rows are deleted while a file cannot be read: Cannot read it"
+    assert scene.run(previewed=(scene.table.head, preview.counts)).counts == preview.counts
+    assert scene.table.visible() == [1, 50, 150]
+    again = scene.run()
+    assert (again.outcome, [rule.until for rule in again.not_due]) == (RunOutcome.NOTHING_TO_DO, ["the file is restored"])
+
+
+def test_a_file_that_is_left_alone_is_told_with_the_reason() -> None:
+    scene = Scene(rows=((1,), (200,)))
+    scene.footers[next(iter(scene.table.now.data))] = BROKEN
+    record = scene.run()
+    assert (record.outcome, record.counts) == (RunOutcome.NOTHING_TO_DO, TtlCounts(files_left=1))
+    assert record.reason == "not dropped by metadata alone: 1 file, the first since Cannot read it"
+    assert [rule.what for rule in record.not_due] == [record.reason]
 
 
 @settings(deadline=None)

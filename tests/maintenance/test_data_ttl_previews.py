@@ -17,8 +17,8 @@ from neve.operations.ttl_terms import TtlTerms, as_previewed, previews
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.table.state import MAIN, TableName
-from tests.core.tables import make_table
-from tests.maintenance.test_data_ttl import NAME, RULE
+from tests.builders.tables import make_table
+from tests.builders.ttl_scenes import NAME, RULE
 
 REQUEST = TtlTerms(NAME, "uuid", RULE, 5_000, max_files=10)
 

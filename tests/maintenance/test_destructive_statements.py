@@ -8,8 +8,12 @@ import re
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import neve
-from neve.spark.maintenance.ttl import SparkPastRows
+from neve.maintenance.ttl import TtlRule, limits_of
+from neve.spark.maintenance.ttl import SparkPastRows, predicate
+from neve.table.calendar import days_to
 
 SOURCES = Path(neve.__file__).parent
 EXEMPT = {"samples"}
@@ -68,3 +72,21 @@ def test_nobody_else_drops_files_of_a_table() -> None:
         ("bridge.py", "commit_drop"),
         ("ttl.py", "self._run.rows.drop"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "year", "literal"),
+    [
+        ("timestamp", 2025, "TIMESTAMP_NTZ '2025-01-01T00:00:00.5'"),
+        ("timestamp", 525, "TIMESTAMP_NTZ '0525-01-01T00:00:00.5'"),  # Spark reads no year of three digits
+        ("timestamp", -975, "TIMESTAMP_NTZ '-0975-01-01T00:00:00.5'"),
+        ("timestamp", -290_000, "TIMESTAMP_NTZ '-290000-01-01T00:00:00.5'"),
+        ("date", 2025, "DATE '2025-01-01'"),
+        ("date", 1, "DATE '0001-01-01'"),
+        ("date", -290_000, "DATE '-290000-01-01'"),
+    ],
+)
+def test_a_cutoff_of_any_year_is_written_as_spark_reads_it(kind: str, year: int, literal: str) -> None:
+    rule = TtlRule(column="c", field_id=1, type=kind, keep_seconds=1.0)
+    cutoff = days_to(year) * 86_400_000 + 500
+    assert predicate(rule, limits_of(rule, cutoff), "`c`") == f"`c` < {literal}"

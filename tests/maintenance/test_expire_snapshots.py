@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,142 +12,17 @@ from neve.errors import (
     BadRequestError,
     CatalogUnreachableError,
     CommitIncidentError,
-    CommitUnknownError,
     LeaseHeldError,
     RunTakenOverError,
     StorageError,
 )
-from neve.maintenance.expiry import ExpiryRecord
-from neve.maintenance.last_write import LAST_WRITES
 from neve.maintenance.quarantine import Candidate, Fate
-from neve.maintenance.retention import Keep, Rules, SnapshotHistory
-from neve.operations.expire_snapshots import ExpiryTerms, expire
+from neve.maintenance.retention import Keep
+from neve.operations.expire_snapshots import ExpiryTerms
 from neve.rewrite.record import RunOutcome
-from neve.table.state import RUN_ID, Ref, RefKind, Snapshot
-from tests.contexts import FakeContext
-from tests.flow.fakes import FakeTable, FakeWriter
-from tests.maintenance.quarantining import ListedQuarantine
-
-DAY = 86_400_000
-NOW = 1_000 * DAY
-RULES = Rules(keep_ms=7 * DAY, min_count=1)
-UNKNOWN = CommitUnknownError("Cannot tell whether the commit landed: the line is dead")
-
-
-class Still:
-    def now_ms(self) -> int:
-        return NOW
-
-
-def snapshot(number: int) -> Snapshot:
-    """Each is ten days older than the next, the tenth ten days old."""
-    return Snapshot(
-        snapshot_id=number,
-        parent_id=number - 1 or None,
-        sequence_number=number,
-        timestamp_ms=NOW - (11 - number) * 10 * DAY,
-        operation="append",
-        summary={},
-    )
-
-
-def lost(path: str) -> Candidate:
-    """A file of 100 bytes, or one whose size nobody knows."""
-    return Candidate(path=path, reason="lost", size_bytes=100 if path.startswith("own") else None)
-
-
-@dataclass
-class Table:
-    """Each snapshot needs a file of its own and one that it shares with the next (implements both ports)."""
-
-    snapshots: dict[int, Snapshot] = field(default_factory=lambda: {i: snapshot(i) for i in range(6, 11)})
-    refs: dict[str, Ref] = field(
-        default_factory=lambda: {
-            "main": Ref(name="main", kind=RefKind.BRANCH, snapshot_id=10),
-            "v1": Ref(name="v1", kind=RefKind.TAG, snapshot_id=7),
-        }
-    )
-    properties: dict[str, str] = field(default_factory=dict)
-    version: int = 1
-    versions: dict[str, set[str]] = field(default_factory=dict)
-    strikes: list[Callable[[], object]] = field(default_factory=list)
-    """Happen before the commits, one before each."""
-    answers: list[str | Exception] = field(default_factory=list)
-    """`lost` and `unsent` leave the caller in the dark; an exception is raised by a look."""
-    used_again: set[str] = field(default_factory=set)
-    commits: int = 0
-
-    def history(self) -> SnapshotHistory:
-        if self.answers and isinstance(self.answers[0], Exception):
-            raise self.answers.pop(0)  # type: ignore[misc]
-        location = f"v{self.version}"
-        self.versions[location] = self.files()
-        head = self.refs["main"].snapshot_id if "main" in self.refs else None
-        return SnapshotHistory(location, dict(self.properties), tuple(self.snapshots.values()), tuple(self.refs.values()), head)
-
-    def files(self) -> set[str]:
-        return {path for number in self.snapshots for path in (f"own-{number}", f"shared-{number}", f"shared-{number + 1}")}
-
-    def expire(
-        self, history: SnapshotHistory, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
-    ) -> bool:
-        if self.strikes:
-            self.strikes.pop(0)()
-        answer = self.answers.pop(0) if self.answers else "said"
-        self.commits += 1
-        if answer == "unsent":
-            raise UNKNOWN
-        if history.metadata_location != f"v{self.version}":
-            return False
-        self.snapshots = {number: found for number, found in self.snapshots.items() if number not in snapshots}
-        self.refs = {name: ref for name, ref in self.refs.items() if name not in refs}
-        self.properties |= properties
-        self.version += 1
-        if answer == "lost":
-            raise UNKNOWN
-        return True
-
-    def lost_since(self, metadata_location: str) -> Iterator[Candidate]:
-        if metadata_location not in self.versions:
-            raise CatalogUnreachableError(f"Cannot read {metadata_location}: it is gone")
-        return map(lost, sorted(self.versions[metadata_location] - self.files()))
-
-    def lost_without(self, snapshots: Collection[int]) -> Iterator[Candidate]:
-        left = Table(snapshots={number: found for number, found in self.snapshots.items() if number not in snapshots})
-        return map(lost, sorted(self.files() - left.files()))
-
-    def needed(self, paths: Iterable[str]) -> Iterator[str]:
-        return (path for path in paths if path in self.files() | self.used_again)
-
-    def tag(self, name: str, at: int) -> None:
-        self.refs[name] = Ref(name=name, kind=RefKind.TAG, snapshot_id=at)
-        self.version += 1
-
-    def drop(self, name: str) -> None:
-        del self.refs[name]
-
-
-@dataclass
-class Bench:
-    table: Table = field(default_factory=Table)
-    quarantine: ListedQuarantine = field(default_factory=ListedQuarantine)
-    writer: FakeWriter = field(default_factory=lambda: FakeWriter(FakeTable()))
-    begun: list[tuple[str, str]] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
-
-    def expire(
-        self,
-        rules: Rules = RULES,
-        tools: Mapping[str, Any] | None = None,
-        assert_held: Callable[[], None] | None = None,
-        **asked: Any,
-    ) -> ExpiryRecord:
-        context = FakeContext(self.writer, Still(), self.waits.append, quarantine=self.quarantine)
-        made: Any = replace(context, **(tools or {}))
-        try:
-            return expire(made, self.table, self.table, ExpiryTerms(rules, **asked), assert_held)
-        finally:
-            self.begun += [(run_id, begun["metadata_before"]) for run_id, begun in made.begun]
+from neve.table.properties import LAST_WRITES
+from neve.table.state import RUN_ID
+from tests.builders.expiry_scenes import DAY, NOW, RULES, UNKNOWN, Bench, Table, snapshot
 
 
 @pytest.fixture
@@ -172,7 +46,7 @@ def test_what_can_be_reclaimed_is_counted_in_a_dry_run_and_in_the_run(bench: Ben
     told, record = bench.expire(dry_run=True), bench.expire()
     for found in (told, record):
         assert (found.files, found.size_bytes, found.files_without_size) == ({"lost": 5}, 300, 2)
-    sizes = {path: row.size_bytes for path, row in bench.quarantine.rows.items()}
+    sizes = {path: row.size_bytes for path, row in bench.quarantine.files.items()}
     assert sizes == {"own-6": 100, "own-8": 100, "own-9": 100, "shared-6": None, "shared-9": None}
 
 
@@ -181,27 +55,27 @@ def test_a_second_run_has_nothing_to_do_and_begins_nothing(bench: Bench) -> None
     record = bench.expire()
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "every snapshot is kept")
     assert [str(rule) for rule in record.not_due] == [
-        "snapshots kept: 1 by head, 1 by tag, due once commits are added, or what keeps them ends"
+        "snapshots kept: 1 head of a branch, 1 tag, due once commits are added, or what keeps them ends"
     ]
-    assert len(bench.begun) == 1
+    assert (len(bench.begun), record.run_id) == (1, None)
 
 
 def test_a_dry_run_tells_files_and_touches_nothing(bench: Bench) -> None:
     record = bench.expire(dry_run=True, tools={"quarantine": None})
     assert (record.dry_run, record.expired, list(record.listed)) == (True, (6, 8, 9), GONE)
-    assert (bench.table.commits, bench.begun, bench.quarantine.rows) == (0, [], {})
+    assert (bench.table.commits, bench.begun, bench.quarantine.files, record.run_id) == (0, [], {}, None)
 
 
 def test_metadata_alone_leaves_files_unnamed(bench: Bench) -> None:
     record = bench.expire(metadata_only=True)
-    assert (record.expired, record.metadata_only, bench.quarantine.rows) == ((6, 8, 9), "as was asked for", {})
+    assert (record.expired, record.metadata_only, bench.quarantine.files) == ((6, 8, 9), "as was asked for", {})
 
 
 @pytest.mark.parametrize("value", ["FALSE", "no"])
 def test_a_table_without_garbage_collection_is_left_its_files(bench: Bench, value: str) -> None:
     bench.table.properties["gc.enabled"] = value
     record = bench.expire()
-    assert (record.outcome, record.expired, bench.quarantine.rows) == (RunOutcome.DONE, (6, 8, 9), {})
+    assert (record.outcome, record.expired, bench.quarantine.files) == (RunOutcome.DONE, (6, 8, 9), {})
 
 
 def test_a_change_in_between_is_planned_anew(bench: Bench) -> None:
@@ -212,12 +86,19 @@ def test_a_change_in_between_is_planned_anew(bench: Bench) -> None:
     assert not {path for path in bench.quarantine.recorded if path.endswith("-8")}
 
 
+def test_a_retention_that_was_changed_before_the_lease_counts(bench: Bench) -> None:
+    """Somebody set a longer one while Spark was starting."""
+    longer = ExpiryTerms(replace(RULES, keep_ms=1_000 * DAY))
+    record = bench.expire(terms_again=lambda: longer)
+    assert (record.outcome, record.expired, bench.table.commits) == (RunOutcome.NOTHING_TO_DO, (), 0)
+
+
 def test_a_table_that_changes_each_time_is_left_as_it_is(bench: Bench) -> None:
     bench.table.strikes = [lambda i=i: bench.table.tag(f"late{i}", 8) for i in range(9)]  # type: ignore[misc]
     record = bench.expire()
     assert (record.outcome, record.expired) == (RunOutcome.FAILED, ())
     assert record.reason == "another writer changed the table at the same moment"
-    assert (bench.table.commits, bench.quarantine.rows) == (5, {})
+    assert (bench.table.commits, bench.quarantine.files) == (5, {})
 
 
 @pytest.mark.parametrize("answers", [["lost"], ["unsent"], ["unsent", "lost"]])
@@ -232,7 +113,7 @@ def test_what_never_lands_fails_and_names_no_file(bench: Bench) -> None:
     bench.table.answers = ["unsent"] * 5
     record = bench.expire()
     assert (record.outcome, record.expired, record.reason) == (RunOutcome.FAILED, (), str(UNKNOWN))
-    assert bench.quarantine.rows == {}
+    assert bench.quarantine.files == {}
 
 
 def test_a_catalog_that_is_away_for_a_moment_is_asked_again(bench: Bench) -> None:
@@ -249,7 +130,7 @@ def test_files_are_not_named_when_a_ref_went_meanwhile(bench: Bench) -> None:
         RunOutcome.PARTLY_DONE,
         "v1 went meanwhile, so files are left for orphan removal",
     )
-    assert (record.expired, bench.quarantine.rows) == ((6, 8, 9), {})
+    assert (record.expired, bench.quarantine.files) == ((6, 8, 9), {})
 
 
 def test_a_person_must_look_when_main_is_gone(bench: Bench) -> None:
@@ -257,7 +138,7 @@ def test_a_person_must_look_when_main_is_gone(bench: Bench) -> None:
     with pytest.raises(CommitIncidentError, match=r"Cannot stand by the expiry of c\.db\.t: branch main is gone") as raised:
         bench.expire()
     assert raised.value.hint == "Set it again: the table was at snapshot 10 in v1. No file was touched."
-    assert bench.quarantine.rows == {}
+    assert bench.quarantine.files == {}
 
 
 def test_a_run_that_was_killed_before_it_wrote_files_down_is_gone_on_with(bench: Bench) -> None:
@@ -267,10 +148,10 @@ def test_a_run_that_was_killed_before_it_wrote_files_down_is_gone_on_with(bench:
     def kill(_: str) -> Iterator[Candidate]:
         raise Killed
 
-    before, bench.table.lost_since = bench.table.lost_since, kill  # type: ignore[method-assign]
+    before, bench.table.lost_since = bench.table.lost_since, kill  # type: ignore[assignment,method-assign]
     with pytest.raises(Killed):
         bench.expire()
-    assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([7, 10], {})
+    assert (sorted(bench.table.snapshots), bench.quarantine.files) == ([7, 10], {})
     bench.table.lost_since = before  # type: ignore[method-assign]
     bench.table.snapshots[5] = snapshot(5)  # which the killed run did not know of
     record = bench.expire(tools={"killed": lambda: [{"metadata_before": location} for _, location in bench.begun]})
@@ -294,7 +175,7 @@ def test_a_version_whose_manifests_went_meanwhile_does_not_stop_every_later_expi
             raise StorageError("Cannot find what nothing needs any more: snap-6.avro is not there")
         yield from known(location)
 
-    known, bench.table.lost_since = bench.table.lost_since, lost_since  # type: ignore[method-assign]
+    known, bench.table.lost_since = bench.table.lost_since, lost_since  # type: ignore[assignment,method-assign]
     record = bench.expire(tools={"killed": lambda: [{"metadata_before": "v0"}]})
     assert (record.outcome, sorted(bench.quarantine.recorded)) == (RunOutcome.PARTLY_DONE, GONE)
     assert record.files == {"lost": len(GONE)}
@@ -307,7 +188,7 @@ def test_a_file_in_use_again_is_struck_off(bench: Bench) -> None:
     bench.table.used_again = {"own-8"}
     record = bench.expire()
     assert (record.recorded, record.reason) == (4, "1 file came into use again meanwhile and stay")
-    assert bench.quarantine.rows["own-8"].fate is Fate.NEEDED
+    assert bench.quarantine.files["own-8"].fate is Fate.NEEDED
 
 
 def test_pinned_snapshots_stay_and_what_comes_after_them(bench: Bench) -> None:
@@ -359,7 +240,7 @@ def test_a_run_that_lost_its_lease_commits_nothing_more(bench: Bench) -> None:
     bench.table.strikes = [take_over]
     with pytest.raises(RunTakenOverError, match=r"over c\.db\.t: run other \(elsewhere:1\) has taken the table over$"):
         bench.expire()
-    assert (sorted(bench.table.snapshots), bench.quarantine.rows) == ([6, 7, 8, 9, 10], {})
+    assert (sorted(bench.table.snapshots), bench.quarantine.files) == ([6, 7, 8, 9, 10], {})
 
 
 def _head_is_ours(table: Table) -> None:

@@ -11,7 +11,7 @@ from neve.maintenance.file_index import BelowRoot, Comparison, TableIndex, These
 from neve.maintenance.orphans import Neighbour
 from neve.operations.file_index import OWN_FILES, EveryTable, FileIndex
 from neve.table.location import Spellings
-from tests.maintenance.index_fakes import World, name
+from tests.builders.fake_catalogs import World, name
 
 OWN = name("c.db.t")
 ROOT = "/wh/c/db/t"

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
 
-from neve.errors import CatalogUnreachableError, CommitIncidentError, InDoubtError, LeaseHeldError, NeveError, StorageError
+from neve.errors import (
+    CatalogUnreachableError,
+    CommitIncidentError,
+    InDoubtError,
+    LeaseHeldError,
+    NeveError,
+    StorageError,
+    TableGoneError,
+    TableNotFoundError,
+)
 from neve.health.not_due import NotDue
 from neve.maintenance.steps import Judgement, MaintainRecord, Step, StepOutcome
 from neve.operations.maintain import Ended, Stage, maintain
 from neve.rewrite.record import RunOutcome
 from neve.table.state import TableName
-from tests.contexts import FakeContext
+from tests.builders.contexts import FakeContext
 
 TABLE = TableName(catalog="local", namespace=("db",), name="events")
 DONE = Ended(RunOutcome.DONE, "it is done", "run1", 2.0)
@@ -87,7 +97,7 @@ def test_steps_are_done_in_their_order_whatever_the_order_of_their_stages(upkeep
 def test_nothing_is_begun_and_nobody_looks_where_nothing_is_due(upkeep: Upkeep) -> None:
     record = upkeep.run()
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "no step is due")
-    assert (upkeep.begun, record.health_before, record.health_after) == ([], None, None)
+    assert (upkeep.begun, record.run_id, record.health_before, record.health_after) == ([], None, None, None)
     assert {step.why for step in record.steps} == {"all is well"}
     assert record.not_due == ()
 
@@ -107,6 +117,33 @@ def test_where_nothing_is_due_the_record_says_which_step_is_due_next(upkeep: Upk
         (later, never),
         "age, due at 1970-01-01 00:00:01 UTC",
     )
+
+
+def test_a_step_that_found_nothing_is_next_due_by_the_rule_by_which_it_is_started(upkeep: Upkeep) -> None:
+    """A search for orphans says when a young file is old enough, but the next one is not before orphan-interval."""
+    old_enough, interval = (NotDue(rule="r", what="age", knob="k", due_ms=at) for at in (10, 20))
+    upkeep.due(Step.ORPHANS, Ended(RunOutcome.NOTHING_TO_DO, "1 file is too young", "run1", 2.0, (old_enough,)))
+    upkeep.judges[Step.ORPHANS] = lambda: (
+        Judgement.unmet(interval) if Step.ORPHANS in upkeep.calls else Judgement(due=True, why="no search yet")
+    )
+    record = upkeep.run()
+    assert [(rule.rule, rule.due_ms) for rule in record.not_due] == [("orphans", 20)]
+    [step] = [step for step in record.steps if step.step is Step.ORPHANS]
+    assert (step.outcome, step.not_due) == (StepOutcome.NOTHING, (interval, old_enough))
+
+
+def test_a_step_that_found_nothing_and_cannot_be_judged_again_keeps_its_own_rules(upkeep: Upkeep) -> None:
+    rule = NotDue(rule="r", what="age", knob="k", due_ms=10)
+    upkeep.due(Step.ORPHANS, Ended(RunOutcome.NOTHING_TO_DO, "1 file is too young", "run1", 2.0, (rule,)))
+
+    def judge() -> Judgement:
+        if Step.ORPHANS in upkeep.calls:
+            raise StorageError("Cannot read the table")
+        return Judgement(due=True, why="no search yet")
+
+    upkeep.judges[Step.ORPHANS] = judge
+    record = upkeep.run()
+    assert [(one.rule, one.due_ms) for one in record.not_due] == [("orphans", 10)]
 
 
 def test_a_step_judges_what_those_before_it_have_left(upkeep: Upkeep) -> None:
@@ -134,7 +171,7 @@ def test_a_dry_run_tells_and_does_nothing(upkeep: Upkeep) -> None:
     upkeep.due(Step.EXPIRE)
     record = upkeep.run(dry_run=True)
     assert (outcomes(record), upkeep.calls, upkeep.begun) == ({Step.EXPIRE: StepOutcome.DUE}, [], [])
-    assert (record.outcome, record.dry_run) == (RunOutcome.DONE, True)
+    assert (record.outcome, record.dry_run, record.run_id) == (RunOutcome.DONE, True, None)
 
 
 def test_a_step_that_is_left_out_is_not_even_judged(upkeep: Upkeep) -> None:
@@ -155,7 +192,13 @@ def test_a_step_that_fails_is_told_and_the_others_are_done(upkeep: Upkeep) -> No
 
 @pytest.mark.parametrize(
     "error",
-    [LeaseHeldError("Cannot: held"), CatalogUnreachableError("Cannot: silent"), CommitIncidentError("Cannot: roll back first")],
+    [
+        LeaseHeldError("Cannot: held"),
+        CatalogUnreachableError("Cannot: silent"),
+        CommitIncidentError("Cannot: roll back first"),
+        TableGoneError("Cannot: replaced"),
+        TableNotFoundError("Cannot: dropped"),
+    ],
 )
 def test_after_a_failure_that_all_would_share_no_step_is_tried(upkeep: Upkeep, error: NeveError) -> None:
     upkeep.due(Step.EXPIRE, error)
@@ -197,7 +240,7 @@ def test_what_cannot_be_judged_is_a_failure_of_that_step(upkeep: Upkeep) -> None
     upkeep.judges[Step.MANIFESTS] = unreadable
     record = upkeep.run()
     assert outcomes(record) == {Step.MANIFESTS: StepOutcome.FAILED}
-    assert record.outcome is RunOutcome.FAILED
+    assert (record.outcome, record.run_id, upkeep.begun) == (RunOutcome.FAILED, None, [])
 
 
 def test_a_step_that_looked_and_found_nothing_is_no_change(upkeep: Upkeep) -> None:
@@ -255,3 +298,30 @@ def test_after_a_compaction_that_raised_its_files_are_not_taken_for_orphans(upke
         Step.COMPACT: StepOutcome.FAILED,
         Step.ORPHANS: StepOutcome.NOT_TRIED,
     }
+
+
+class LateContext(FakeContext):
+    """Its request began 20 s ago; a fresh one begins now."""
+
+    seconds = 20.0
+
+    def timed(self, record: Any) -> Any:
+        known = record.elapsed_seconds is not None
+        return record if known else record.model_copy(update={"elapsed_seconds": self.seconds})
+
+    def fresh(self, branch: str | None = None) -> LateContext:  # noqa: ARG002
+        later = copy(self)
+        later.seconds = 0.0
+        return later
+
+    def end(self, record: Any) -> None:
+        super().end(self.timed(record))
+
+
+def test_the_time_of_the_run_is_counted_from_its_request(upkeep: Upkeep) -> None:
+    upkeep.due(Step.COMPACT)
+    stage = Stage(upkeep.judges[Step.COMPACT], upkeep.ends[Step.COMPACT])
+    context: Any = LateContext(None, Ticking(), name=TABLE)
+    left: dict[Step, str] = {step: "not wanted" for step in Step if step is not Step.COMPACT}
+    record = maintain(context, {Step.COMPACT: stage}, left, health=lambda: 50)
+    assert (record.elapsed_seconds, context.ended[0].elapsed_seconds) == (20.0, 20.0)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from neve.errors import CommitConflictError
+from neve.errors import CommitConflictError, TableGoneError
 from neve.maintenance.prevention import PropertyChange, PropertyProposal
 from neve.operations.prevent import Prevention
 from neve.rewrite.record import RunOutcome
 from neve.table.state import TableName
-from tests.flow.fakes import Still
+from tests.builders.fake_tables import Still
 
 NAME = TableName(catalog="local", namespace=("db",), name="t")
 
@@ -21,7 +21,10 @@ class FakeProperties:
     """The properties of a table, and how often they were committed."""
 
     def __init__(self, **properties: str) -> None:
-        self.properties, self.commits = dict(properties), 0
+        self.properties, self.commits, self.table_uuid = dict(properties), 0, "uuid"
+
+    def uuid(self) -> str:
+        return self.table_uuid
 
     def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
         if any(self.properties.get(key) != value for key, value in expected.items()):
@@ -75,6 +78,15 @@ def test_properties_that_change_under_the_hand_are_not_overwritten() -> None:
     with pytest.raises(CommitConflictError, match=r"Cannot set the properties of local.db.t: somebody else has just changed"):
         prevention.apply(WANTED, table)  # type: ignore[arg-type]
     assert (table.properties, table.commits) == ({"b": "theirs"}, 0)
+
+
+def test_a_table_that_has_the_name_by_now_gets_no_properties_that_were_meant_for_another() -> None:
+    table = FakeProperties()
+    prevention = table.prevention()
+    table.table_uuid = "another"
+    with pytest.raises(TableGoneError, match=r"^Cannot work on local.db.t: it was replaced by another table"):
+        prevention.apply(proposed(a=(None, "1")), table)  # type: ignore[arg-type]
+    assert table.commits == 0
 
 
 def test_nothing_is_committed_where_nothing_is_proposed_or_it_is_only_told() -> None:

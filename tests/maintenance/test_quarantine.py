@@ -24,7 +24,7 @@ from neve.maintenance.removal import Unreachable
 from neve.operations import quarantine
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
-from tests.maintenance.quarantine_fakes import DAY, LOCATION, KilledError, World
+from tests.builders.fake_quarantines import DAY, LOCATION, KilledError, World
 
 TRASH = f"{LOCATION}/.neve-trash/run1/data"
 
@@ -78,6 +78,52 @@ def test_only_an_explicit_word_moves_files_at_once_and_even_then_they_are_asked_
     assert a in world.files.contents
 
 
+def test_a_file_that_was_written_again_since_it_was_recorded_stays_and_is_forgotten(world: World) -> None:
+    """A retried job writes its batch to the same path. It has not committed yet, so nothing shows that the file is needed."""
+    listed, expired, resized, same = world.put("listed", "expired", "resized", "same")
+    world.files.modified |= dict.fromkeys((listed, resized, same), 1_999)
+    for path in (listed, resized, same):
+        world.record(path, size_bytes=len(world.files.contents[path]), modified_ms=1_000)  # S3 tells seconds
+    world.record(expired)
+    world.clock.ms += 2 * DAY
+    world.files.modified |= {listed: world.clock.ms, expired: world.clock.ms}
+    world.files.contents[resized] += "more"
+    assert [(change.path, change.step.value) for change in world.settle(dry_run=True).changes] == [
+        (same, "move to the trash"),
+        (expired, "stay: written again since it was recorded"),
+        (listed, "stay: written again since it was recorded"),
+        (resized, "stay: written again since it was recorded"),
+    ]
+    record = world.settle()
+    assert (*numbers(record), record.rewritten) == (RunOutcome.DONE, 1, 0, 0, 0, 3)
+    assert set(world.files.contents) == {listed, expired, resized, f"{TRASH}/same"}
+    assert world.fates() == {**dict.fromkeys((listed, expired, resized), Fate.NEEDED), same: Fate.TRASHED}
+    assert world.settle().outcome is RunOutcome.NOTHING_TO_DO
+
+
+def test_a_file_that_was_written_again_while_its_move_was_interrupted_stays_and_its_copy_is_in_the_trash(world: World) -> None:
+    (a,) = world.put("a")
+    world.record(a)
+    world.fuse.last = world.fuse.steps + 6  # after the copy
+    with pytest.raises(KilledError):
+        world.settle(at_once=True)
+    world.fuse.last = None
+    assert set(world.files.contents) == {a, f"{TRASH}/a"}
+    world.clock.ms += DAY
+    world.files.contents[a], world.files.modified[a] = "new content", world.clock.ms
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 1, 0, 0, 0)
+    assert world.files.contents == {a: "new content", f"{TRASH}/a": f"of {a}"}
+    assert world.fates() == {a: Fate.TRASHED}
+
+
+def test_files_of_a_stream_s_checkpoint_stay_even_if_they_were_recorded(world: World) -> None:
+    offset, metadata = f"{LOCATION}/checkpoint/offsets/0", f"{LOCATION}/checkpoint/metadata"
+    world.files.contents |= {offset: "v1", metadata: "{}"}
+    world.record(offset, metadata)
+    assert numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 0, 2, 0, 0)
+    assert set(world.files.contents) == {offset, metadata}
+
+
 def test_a_dry_run_tells_every_step_and_changes_nothing(world: World) -> None:
     a, b, c = world.put("a", "b", "c")
     world.record(a, b, c, f"{LOCATION}/data/gone")
@@ -91,6 +137,7 @@ def test_a_dry_run_tells_every_step_and_changes_nothing(world: World) -> None:
         ("b", "stay"),
     ]
     assert numbers(told) == numbers(world.settle(at_once=True)) == (RunOutcome.DONE, 2, 1, 1, 0)
+    assert told.run_id is None
     assert before == {path: f"of {path}" for path in (a, b, c)}
     assert {row.fate for row in rows.values()} == {Fate.RECORDED}
 
@@ -354,7 +401,10 @@ def test_a_restore_brings_back_what_was_moved_and_forgets_what_was_recorded(worl
     world.settle(at_once=True)
     world.record(b)
     world.record(c, run_id="run2")
-    assert numbers(world.restore()) == (RunOutcome.DONE, 2, 0, 0, 0)
+    assert world.restore(dry_run=True).not_moved == 1
+    restored = world.restore()
+    assert numbers(restored) == (RunOutcome.DONE, 2, 0, 0, 0)
+    assert restored.not_moved == 1
     assert world.files.contents == {path: f"of {path}" for path in (a, b, c)}
     assert world.fates() == {a: Fate.RESTORED, b: Fate.RESTORED, c: Fate.RECORDED}
     again = world.restore()
@@ -611,6 +661,17 @@ def test_a_table_that_cannot_be_read_is_restored_all_the_same(world: World) -> N
     assert set(world.files.contents) == {a, b, f"{TRASH}/b"}
 
 
+def test_a_proof_names_metadata_that_is_no_newer_than_what_was_asked() -> None:
+    """The heartbeat of the lease loads the table too: a commit of another writer must not pass for judged."""
+    loaded = ["m1"]
+
+    def needed(_: object) -> set[str]:
+        loaded.append("m2")
+        return set()
+
+    assert Unreachable.judged(["a"], needed, lambda: ("u", loaded[-1])).metadata_location == "m1"
+
+
 def test_a_proof_is_made_by_asking_and_covers_what_was_asked_for() -> None:
     made = Unreachable.judged(["a", "b"], lambda asked: {path for path in asked if path == "b"}, lambda: ("u", "m1"))
     assert (made.table_uuid, made.metadata_location, made.paths) == ("u", "m1", frozenset({"a"}))
@@ -635,12 +696,12 @@ def test_a_file_that_is_committed_on_its_way_out_comes_back_at_once(
     name = "delete" if delete else "move"
     original = getattr(world.files, name)
 
-    def paused(files: Any, proof: Unreachable) -> dict[str, str]:
+    def paused(files: Any, *proof: Any) -> dict[str, str]:
         world.reach.all = {a}
         world.table.append(1)
         if lost:
             world.store.take_lease(world.uuid, run_id="x", owner="elsewhere:1", now_ms=world.clock.ms + DAY, lease_ms=DAY)
-        failures: dict[str, str] = original(files, proof)
+        failures: dict[str, str] = original(files, *proof)
         return failures
 
     monkeypatch.setattr(world.files, name, paused)

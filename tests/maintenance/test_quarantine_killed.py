@@ -12,7 +12,7 @@ import pytest
 from neve.maintenance.quarantine import Fate
 from neve.state import StateStore
 from neve.storage.moves import StoredFiles
-from tests.maintenance.quarantine_fakes import DAY, World
+from tests.builders.fake_quarantines import DAY, World
 
 CHILD = """
 import os, signal, sys

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,126 +11,21 @@ import pytest
 from neve.commit.marker import PROPERTY, Marker
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError, MissingFileError
 from neve.maintenance.file_index import Trust
-from neve.maintenance.orphans import Judged, Neighbour, OrphanRecord, OrphanRules, Verdict
-from neve.maintenance.quarantine import Candidate, Fate
+from neve.maintenance.orphans import Judged, Neighbour, Verdict
+from neve.maintenance.quarantine import Fate
 from neve.operations import remove_orphans as module
-from neve.operations.remove_orphans import OrphanTerms, find_orphans
+from neve.policy.model import Policy
 from neve.rewrite.record import RunOutcome
-from tests.contexts import FakeContext
-from tests.flow.fakes import FakeTable, FakeWriter
-from tests.maintenance.listed import Listed
-
-NOW = 10**13
-UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
-TERMS = OrphanTerms("/wh/t", 3 * 86400, 100)
-FILES = tuple(Candidate(path=f"/wh/t/data/{i}", reason="orphan", size_bytes=1) for i in range(5))
-
-
-class KilledError(Exception):
-    """The process is gone."""
-
-
-@dataclass
-class Stage:
-    """The world of one search: it writes down what is asked of it, in order, and dies where it is told to."""
-
-    judged: Judged = field(default_factory=lambda: Judged(files={Verdict.ORPHAN: 5, Verdict.IN_USE: 9}, listed=14))
-    files: Sequence[Candidate] = FILES
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    neighbours: Sequence[Neighbour] = ()
-    needed: Sequence[tuple[str, str]] = ()
-    links: Mapping[str, str] = field(default_factory=dict)
-    quarantine: Listed = field(default_factory=Listed)
-    table: FakeTable = field(default_factory=FakeTable)
-    dies_at: int = -1
-    steps: list[str] = field(default_factory=list)
-    rules: OrphanRules | None = None
-
-    def step(self, name: str) -> None:
-        self.steps.append(name)
-        if len(self.steps) - 1 == self.dies_at:
-            raise KilledError(name)
-
-    def list_files(self, root: str, rules: OrphanRules, inventory: str | None = None) -> None:  # noqa: ARG002
-        self.step("list")
-        self.rules = rules
-
-    def judge(self) -> Judged:
-        self.step("judge")
-        return self.judged
-
-    def owners(self, metadata_files: Iterable[str]) -> Mapping[str, str]:
-        return {path: self.metadata[path] for path in metadata_files}
-
-    def hold(self, metadata_files: Iterable[str]) -> Judged:
-        self.step("hold")
-        held = {Verdict.ORPHAN: 3, Verdict.HELD: 2}
-        self.files = self.files[:3]
-        return self.judged.model_copy(update={"files": held, "holders": tuple(metadata_files)})
-
-    def drop(self, metadata_files: Iterable[str]) -> Judged:
-        self.step("drop")
-        dropped = tuple(Candidate(path=path, reason="metadata of a dropped table", size_bytes=1) for path in metadata_files)
-        self.files = (*dropped, *self.files)
-        return self.judged.model_copy(update={"files": {**self.judged.files, Verdict.DROPPED: len(dropped)}})
-
-    def share(self, paths: Iterable[str]) -> Judged:
-        self.step("share")
-        shared = set(paths)
-        self.files = [file for file in self.files if file.path not in shared]
-        return self.judged.model_copy(update={"files": {Verdict.ORPHAN: len(self.files), Verdict.SHARED: len(shared)}})
-
-    def orphans(self) -> Iterator[Candidate]:
-        yield from self.files
-
-    def now_ms(self) -> int:
-        return NOW
-
-    def record_candidates(self, *args: Any) -> int:
-        self.step("record")
-        return self.quarantine.record_candidates(*args)
-
-    def quarantined(self, *args: Any, **words: Any) -> Iterator[Any]:
-        return self.quarantine.quarantined(*args, **words)
-
-    def settle_candidates(self, *_: Any) -> None:
-        raise AssertionError("a search settles nothing")
-
-    def run(self, **changes: Any) -> OrphanRecord:
-        stage = self
-
-        class Writer(FakeWriter):
-            def refresh(self) -> None:
-                stage.step("refresh")
-                super().refresh()
-
-        writer = Writer(self.table)
-        context: Any = Beginning(writer, self, uuid=UUID, quarantine=self)
-        index: Any = SimpleNamespace(refresh=lambda: self.neighbours, needed=lambda *_: self.needed)
-
-        def real(directory: str) -> str:
-            return self.links.get(directory, directory)
-
-        return find_orphans(context, replace(TERMS, **changes), self, index, real=real)  # type: ignore[arg-type]
-
-    def unfinished(self) -> tuple[()]:
-        return ()
-
-    def adopt_trash(self, *_: object) -> int:
-        return 0
-
-
-class Beginning(FakeContext):
-    """Notes when the run begins."""
-
-    def begin(self, *_: object) -> None:
-        self.clock.step("begin")
+from neve.state.rows import Run
+from tests.builders.fake_tables import FakeTable
+from tests.builders.orphan_scenes import FILES, NOW, UUID, KilledError, Stage
+from tests.builders.table_states import make_state
 
 
 def test_the_table_is_loaded_anew_between_the_listing_and_the_comparison() -> None:
     stage = Stage()
     record = stage.run()
-    assert stage.steps == ["list", "refresh", "judge", "refresh", "begin", "record"]
+    assert stage.steps == ["list", "versions", "refresh", "judge", "refresh", "begin", "record"]
     assert (record.outcome, record.taken, record.listed, record.orphans) == (RunOutcome.DONE, 5, 14, 5)
     assert stage.rules is not None
     assert stage.rules.cutoff_ms == NOW - 3 * 86400 * 1000
@@ -140,9 +34,9 @@ def test_the_table_is_loaded_anew_between_the_listing_and_the_comparison() -> No
 def test_a_dry_run_tells_the_files_and_holds_and_records_nothing() -> None:
     stage = Stage()
     record = stage.run(dry_run=True, limit=3)
-    assert stage.steps == ["list", "refresh", "judge"]
+    assert stage.steps == ["list", "versions", "refresh", "judge"]
     assert (record.files, record.taken, record.limited) == (FILES[:3], 3, True)
-    assert (stage.quarantine.files, stage.table.properties) == ({}, {})
+    assert (stage.quarantine.files, stage.table.properties, record.run_id) == ({}, {}, None)
 
 
 @pytest.mark.parametrize("dies_at", range(6))
@@ -181,6 +75,10 @@ def test_a_kill_anywhere_leaves_what_the_next_run_finishes(dies_at: int, monkeyp
         ),
         ({"judged": Judged(files={}, conflicts=(("/a", "hdfs://a"),))}, r"/a is listed and the table names hdfs://a: they may"),
         ({"judged": Judged(files={}, other_formats=("/wh/t/_delta_log/0",))}, r"_delta_log/0 belongs to a table of another"),
+        (
+            {"judged": Judged(files={}, checkpoints=("/wh/t/c/offsets/0",))},
+            r"c/offsets/0 belongs to the checkpoint of a stream$",
+        ),
         (
             {"judged": Judged(files={Verdict.MISSING: 2, Verdict.IN_USE: 1})},
             r"lacks 2 of 3 files that the table needs there$",
@@ -307,23 +205,91 @@ def test_orphans_that_wait_already_are_not_counted_towards_the_limit() -> None:
     assert [stage.run(limit=2).taken for _ in range(4)] == [2, 2, 1, 0]
     record = stage.run()
     assert (record.outcome, record.reason) == (RunOutcome.NOTHING_TO_DO, "all 5 orphans wait in the quarantine already")
+    assert record.already_recorded == 5
     assert [rule.until for rule in record.not_due] == ["`neve quarantine settle TABLE` has moved them"]
     assert Stage(judged=Judged(files={}), files=()).run().reason == "every file is accounted for"
 
 
-def test_files_that_are_too_young_say_when_they_are_judged() -> None:
-    young = Stage(judged=Judged(files={Verdict.FRESH: 3}), files=()).run()
+DAY = 86_400_000
+
+
+def test_files_that_are_too_young_are_counted_and_due_when_the_oldest_of_them_reaches_the_age() -> None:
+    written = NOW - 2 * DAY
+    young = Stage(judged=Judged(files={Verdict.FRESH: 3, Verdict.IN_USE: 9}, oldest_fresh_ms=written), files=()).run()
+    assert young.reason == "3 files that no snapshot needs are younger than 3 days"
     [rule] = young.not_due
-    assert (rule.what, rule.knob) == ("3 files younger than 3 days, which were not judged", "orphan-age")
-    assert rule.due_ms == young.started_ms + 3 * 86_400_000
+    assert (rule.what, rule.knob) == ("3 files that no snapshot needs, younger than 3 days", "orphan-age")
+    # A file is a candidate once it is older than the age, not at it.
+    assert rule.due_ms == written + 3 * DAY + 1
+    one = Stage(judged=Judged(files={Verdict.FRESH: 1}, oldest_fresh_ms=written), files=()).run()
+    assert one.reason == "1 file that no snapshot needs is younger than 3 days"
+
+
+def test_the_moment_at_which_a_young_file_is_due_is_the_first_at_which_it_is_a_candidate() -> None:
+    written, found = NOW - 2 * DAY, Stage()
+    found.run()
+    assert found.rules is not None
+    [rule] = Stage(judged=Judged(files={Verdict.FRESH: 1}, oldest_fresh_ms=written), files=()).run().not_due
+    assert rule.due_ms is not None
+    for moment, verdict in ((rule.due_ms - 1, Verdict.FRESH), (rule.due_ms, Verdict.CANDIDATE)):
+        then = found.rules.model_copy(update={"cutoff_ms": moment - 3 * DAY})
+        judged = then.judge("/wh/t/data/x", written)
+        assert judged is not None
+        assert judged[0] is verdict
+
+
+def test_files_of_unknown_age_are_due_once_their_age_is_known() -> None:
+    record = Stage(judged=Judged(files={Verdict.FRESH: 2}), files=()).run()
+    assert record.reason == "2 files that no snapshot needs are of unknown age"
+    [rule] = record.not_due
+    assert (rule.due_ms, rule.until) == (None, "the storage reports when they were written")
+
+
+def test_a_table_without_files_to_judge_says_which_file_would_be_an_orphan() -> None:
     [rule] = Stage(judged=Judged(files={}), files=()).run().not_due
     assert rule.until == "a file without a snapshot is 3 days old"
+
+
+def test_orphans_that_wait_already_are_counted_beside_those_that_are_recorded() -> None:
+    stage = Stage()
+    stage.run(limit=2)
+    record = stage.run(dry_run=True)
+    assert (record.taken, record.already_recorded, record.orphans) == (3, 2, 5)
+
+
+def test_young_files_beside_orphans_that_wait_are_due_by_themselves() -> None:
+    judged = Judged(files={Verdict.ORPHAN: 5, Verdict.FRESH: 1}, listed=6, oldest_fresh_ms=NOW - DAY)
+    stage = Stage(judged=judged)
+    stage.run()
+    record = stage.run()
+    assert record.reason == (
+        "all 5 orphans wait in the quarantine already, and 1 file that no snapshot needs is younger than 3 days"
+    )
+    assert [rule.rule for rule in record.not_due] == ["orphan-age", "waiting"]
+
+
+def test_a_single_orphan_that_waits_is_no_plural() -> None:
+    stage = Stage(judged=Judged(files={Verdict.ORPHAN: 1}), files=FILES[:1])
+    stage.run()
+    record = stage.run()
+    assert (record.reason, record.not_due[0].what) == (
+        "the only orphan waits in the quarantine already",
+        "1 orphan waits in the quarantine",
+    )
+
+
+def test_leftovers_of_a_dropped_table_that_wait_are_orphans_that_wait() -> None:
+    judged = Judged(files={Verdict.STRANGE: 2}, strange=tuple(LEFT))
+    stage = left_behind(judged=judged, files=())
+    stage.run(dropped=frozenset({OLD}))
+    again = left_behind(judged=judged, files=(), quarantine=stage.quarantine).run()
+    assert (again.reason, again.not_due[0].rule) == ("all 2 orphans wait in the quarantine already", "waiting")
 
 
 def test_files_that_another_table_needs_are_kept_and_named() -> None:
     stage = Stage(needed=[(FILES[0].path, "c.db.u"), (FILES[1].path, "d.v")])
     record = stage.run()
-    assert stage.steps == ["list", "refresh", "judge", "share", "refresh", "begin", "record"]
+    assert stage.steps == ["list", "versions", "refresh", "judge", "share", "refresh", "begin", "record"]
     assert list(stage.quarantine.files) == [file.path for file in FILES[2:]]
     assert record.warnings == ("2 files kept: needed by c.db.u and 1 other table",)
 
@@ -332,7 +298,7 @@ def test_other_tables_are_asked_after_the_listing() -> None:
     stage = Stage()
     stage.neighbours = Asked(stage)
     stage.run()
-    assert stage.steps[:3] == ["list", "neighbours", "refresh"]
+    assert stage.steps[:4] == ["list", "neighbours", "versions", "refresh"]
 
 
 class Asked(Sequence[Neighbour]):
@@ -399,5 +365,35 @@ def test_settings_may_vouch_for_a_table_that_cannot_be_read(trust: Trust) -> Non
 
 def test_a_file_that_a_link_leads_to_is_not_taken_from_an_inventory() -> None:
     stage = Stage(links={"/wh/t/data": "/disk/u/data"})
-    assert stage.run().taken == 0
+    record = stage.run()
+    assert (record.taken, record.reason) == (0, "5 files are stored elsewhere, behind a symbolic link")
+    assert [rule.until for rule in record.not_due] == ["no symbolic link leads to them"]
     assert Stage(links={"/wh/t": "/disk/t", "/wh/t/data": "/disk/t/data"}).run().taken == 5
+
+
+WHOLE = {"location": "/wh/t", "limited": False}
+
+
+@pytest.mark.parametrize(
+    ("record", "outcome", "is_due"),
+    [
+        (WHOLE, "done", False),
+        (WHOLE, "nothing-to-do", False),
+        (WHOLE | {"location": "/wh/t/data/day=1"}, "done", True),  # it looked at a part of the table
+        (WHOLE | {"limited": True}, "done", True),  # it left orphans for the next search
+        (WHOLE, "failed", True),  # it was killed
+    ],
+)
+def test_only_a_search_of_the_whole_table_that_has_ended_puts_off_the_next_one(
+    record: dict[str, Any], outcome: str, is_due: bool
+) -> None:
+    run = Run("r", UUID, "c.db.t", "orphans", NOW - 2_000, NOW - 1_000, outcome, record)
+    state = make_state(location="/wh/t/")
+    context: Any = SimpleNamespace(
+        state=state,
+        uuid=UUID,
+        clock=SimpleNamespace(now_ms=lambda: NOW),
+        policy=Policy,
+        records=SimpleNamespace(runs=lambda *_, **__: [run]),
+    )
+    assert module.is_due(context).due is is_due

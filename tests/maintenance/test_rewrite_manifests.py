@@ -8,24 +8,10 @@ import pytest
 
 from neve.errors import CommitIncidentError, LeaseHeldError, VerificationError
 from neve.maintenance.manifests import ORDER
-from neve.operations.requests import ManifestsRequest
 from neve.operations.rewrite_manifests import preview, rewrite_manifests
-from neve.policy.model import Policy
 from neve.rewrite.record import RunOutcome
-from tests.maintenance.fakes import Answer, FakeTable
-
-POLICY, REQUEST = Policy.model_validate({"manifest-min-count": 3}), ManifestsRequest()
-
-
-def make(version: int = 2, commits: int = 5) -> FakeTable:
-    table = FakeTable(format_version=version)
-    for _ in range(commits):
-        table.append()
-    return table
-
-
-def run(table: FakeTable) -> object:
-    return rewrite_manifests(table.context(POLICY), table, REQUEST)
+from tests.builders.fake_maintenance_tables import Answer, FakeTable
+from tests.builders.manifest_scenes import POLICY, REQUEST, many_manifests, rewrite
 
 
 def listed(table: FakeTable) -> set[str]:
@@ -33,7 +19,7 @@ def listed(table: FakeTable) -> set[str]:
 
 
 def test_the_snapshot_says_who_made_it_and_in_which_order() -> None:
-    table = make()
+    table = many_manifests()
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.snapshots, record.snapshot_before) == (RunOutcome.DONE, (6,), 5)
     assert (record.manifests_replaced, record.manifests_written, listed(table)) == (5, 1, {"new0"})
@@ -45,7 +31,7 @@ def test_the_snapshot_says_who_made_it_and_in_which_order() -> None:
 
 
 def test_what_is_foretold_changes_nothing() -> None:
-    table = make()
+    table = many_manifests()
     record = preview(table.context(POLICY), REQUEST)
     assert (record.dry_run, record.outcome, record.manifests_replaced, record.manifests_written) == (
         True,
@@ -57,14 +43,14 @@ def test_what_is_foretold_changes_nothing() -> None:
 
 
 def test_nothing_is_written_where_it_is_not_worth_it() -> None:
-    table = make(commits=3)
+    table = many_manifests(commits=3)
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
-    assert (record.outcome, table.on_disk) == (RunOutcome.NOTHING_TO_DO, set())
+    assert (record.outcome, record.leaves_traces, table.on_disk) == (RunOutcome.NOTHING_TO_DO, False, set())
 
 
 @pytest.mark.parametrize("answers", list(product(Answer, repeat=2)))
 def test_however_commits_are_answered_exactly_one_lands_and_its_files_are_not_recorded(answers: tuple[Answer, Answer]) -> None:
-    table = make()
+    table = many_manifests()
     table.answers = list(answers)
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.snapshots, listed(table)) == (RunOutcome.DONE, (6,), {"new0"})
@@ -72,7 +58,7 @@ def test_however_commits_are_answered_exactly_one_lands_and_its_files_are_not_re
 
 
 def test_a_commit_that_is_refused_for_good_leaves_the_table_and_records_the_files() -> None:
-    table = make()
+    table = many_manifests()
     table.answers = [Answer.REFUSED] * 9
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, record.reason) == (RunOutcome.FAILED, "Cannot commit the rewrite: refused")
@@ -82,7 +68,7 @@ def test_a_commit_that_is_refused_for_good_leaves_the_table_and_records_the_file
 
 
 def test_files_of_a_commit_that_may_still_land_are_not_recorded() -> None:
-    table = make()
+    table = many_manifests()
     table.answers = [Answer.SILENT] * 9
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert record.outcome is RunOutcome.FAILED
@@ -90,7 +76,7 @@ def test_files_of_a_commit_that_may_still_land_are_not_recorded() -> None:
 
 
 def test_appends_meanwhile_are_kept_and_nothing_is_written_again() -> None:
-    table = make()
+    table = many_manifests()
     table.before_commit = [table.append, table.append]
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent) == (RunOutcome.DONE, 3)
@@ -98,7 +84,7 @@ def test_appends_meanwhile_are_kept_and_nothing_is_written_again() -> None:
 
 
 def test_manifests_that_others_replace_meanwhile_are_planned_and_written_again() -> None:
-    table = make()
+    table = many_manifests()
 
     def replaced() -> None:
         table.commit_list({"theirs": None}, "replace", {})
@@ -112,15 +98,16 @@ def test_manifests_that_others_replace_meanwhile_are_planned_and_written_again()
 
 
 def test_where_others_have_done_it_nothing_is_left_to_do() -> None:
-    table = make()
+    table = many_manifests()
     table.before_commit = [lambda: table.commit_list({"theirs": None}, "replace", {})]
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, listed(table)) == (RunOutcome.NOTHING_TO_DO, {"theirs"})
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0"}
+    assert (record.set_aside, record.leaves_traces) == (2, True)
 
 
 def test_where_others_have_done_it_before_anything_was_written_nothing_is_committed() -> None:
-    table = make()
+    table = many_manifests()
     table.before_write = [lambda: table.commit_list({"theirs": None}, "replace", {})]
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
     assert (record.outcome, table.sent, listed(table)) == (RunOutcome.NOTHING_TO_DO, 0, {"theirs"})
@@ -132,7 +119,7 @@ def upgrade(table: FakeTable) -> None:
 
 
 def test_row_ids_that_were_given_meanwhile_make_it_write_again() -> None:
-    table = make(2)
+    table = many_manifests(2)
     table.format_version = 3  # no commit yet: no row has an id
     table.before_commit = [table.append]
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
@@ -142,7 +129,7 @@ def test_row_ids_that_were_given_meanwhile_make_it_write_again() -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_commit_that_iceberg_moved_past_an_upgrade_is_taken_back(version: int) -> None:
-    table = make(2)
+    table = many_manifests(2)
     table.format_version, table.retries = version, True
     table.before_commit = [lambda: upgrade(table)]
     record = rewrite_manifests(table.context(POLICY), table, REQUEST)
@@ -157,19 +144,19 @@ def test_a_commit_that_iceberg_moved_past_an_upgrade_is_taken_back(version: int)
 
 
 def test_a_commit_that_cannot_be_taken_back_is_an_incident(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make(2)
+    table = many_manifests(2)
     table.format_version, table.retries = 3, True
     table.before_commit = [table.append]
     monkeypatch.setattr(table, "roll_back", lambda *_: False, raising=False)
     with pytest.raises(CommitIncidentError, match="Cannot confirm snapshot 7"):
-        run(table)
+        rewrite(table)
 
 
 def test_manifests_that_do_not_hold_the_same_are_recorded_and_never_committed() -> None:
-    table = make()
+    table = many_manifests()
     table.wrong_entries = True
     with pytest.raises(VerificationError, match=r"Cannot commit manifests of c\.db\.t: they hold 4 files where 5 were"):
-        run(table)
+        rewrite(table)
     assert (table.sent, len(table.versions)) == (0, 5)
     assert {doomed.path for doomed in table.doomed} == {"new0", "list0"}
     assert "neve.lease" not in table.properties_
@@ -178,8 +165,8 @@ def test_manifests_that_do_not_hold_the_same_are_recorded_and_never_committed() 
 def test_a_table_that_another_run_holds_is_left_alone() -> None:
     from neve.commit.marker import PROPERTY, Marker
 
-    table = make()
+    table = many_manifests()
     table.properties_[PROPERTY] = Marker(run_id="other", owner="elsewhere:1", until_ms=table.clock.now + 10**9).text
     with pytest.raises(LeaseHeldError, match=r"Cannot take c\.db\.t: run other"):
-        run(table)
+        rewrite(table)
     assert table.on_disk == set()

@@ -13,26 +13,15 @@ from neve.operations import tags as auto_tags
 from neve.operations.requests import StatsRequest
 from neve.operations.statistics import keep_statistics
 from neve.operations.tags import keep_tags
-from neve.policy.auto_tags import Period
 from neve.rewrite.record import RunOutcome
 from neve.table.state import Ref, RefKind, StatisticsFile
-from tests.maintenance.fakes import Answer, FakeTable
-
-DAY = 86_400_000
-KEEP = {Period.DAILY: 1}
-FIRST, SECOND = "neve-daily-2025-06-15", "neve-daily-2025-06-16"
+from tests.builders.fake_maintenance_tables import Answer, FakeTable
+from tests.builders.tagged_tables import FIRST, KEEP, SECOND, tagged_table
 
 
 @pytest.fixture
 def table() -> FakeTable:
-    """A commit on each of two days, both over."""
-    table = FakeTable()
-    table.append()
-    table.clock.now += DAY
-    table.append()
-    table.clock.now += DAY
-    table.refs[FIRST] = Ref(name=FIRST, kind=RefKind.TAG, snapshot_id=1)
-    return table
+    return tagged_table()
 
 
 @pytest.mark.parametrize("answers", list(product(Answer, repeat=2)))

@@ -10,23 +10,21 @@ import pytest
 import neve
 from neve.commit.lease import Held
 from neve.errors import NeveError, RunTakenOverError, TableGoneError
-from neve.operations.delete_files import Upkeep
+from neve.maintenance.delete_files import Upkeep
 from neve.operations.requests import StatsRequest
 from neve.operations.rollback import roll_back
 from neve.operations.statistics import keep_statistics
 from neve.operations.tags import keep_tags
 from neve.state import StateStore
-from tests.flow.fakes import FakeWriter
-from tests.flow.test_deletes import Scene as Upkept
-from tests.flow.test_rollback import compacted, small_table
-from tests.maintenance.quarantine_fakes import World
-from tests.maintenance.test_data_ttl import Scene as Past
-from tests.maintenance.test_expire_snapshots import Bench as Expiry
-from tests.maintenance.test_remove_orphans import Stage
-from tests.maintenance.test_rewrite_manifests import make as many_manifests
-from tests.maintenance.test_rewrite_manifests import run as rewrite_manifests
-from tests.maintenance.test_tags_and_statistics import KEEP
-from tests.maintenance.test_tags_and_statistics import table as _dated  # noqa: F401 - the fixture is used below by its name
+from tests.builders.compaction_runs import compacted, small_table
+from tests.builders.delete_scenes import Scene as Upkept
+from tests.builders.expiry_scenes import Bench as Expiry
+from tests.builders.fake_quarantines import World
+from tests.builders.fake_tables import FakeWriter
+from tests.builders.manifest_scenes import many_manifests, rewrite
+from tests.builders.orphan_scenes import Stage
+from tests.builders.tagged_tables import KEEP, tagged_table
+from tests.builders.ttl_scenes import Scene as Past
 
 LOST = [RunTakenOverError("Cannot go on with run r: taken over"), TableGoneError("Cannot go on with t: it was dropped")]
 
@@ -42,7 +40,7 @@ def lost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def stops() -> pytest.RaisesExc[NeveError]:
-    return pytest.raises(NeveError, match=r"^Cannot go on with ")  # type: ignore[return-value]
+    return pytest.raises(NeveError, match=r"^Cannot go on with ")
 
 
 def test_rows_past_their_time_stay() -> None:
@@ -57,7 +55,7 @@ def test_no_snapshot_is_expired_and_no_file_recorded() -> None:
     bench = Expiry()
     with stops():
         bench.expire()
-    assert (bench.table.commits, bench.quarantine.rows) == (0, {})
+    assert (bench.table.commits, bench.quarantine.files) == (0, {})
 
 
 def test_no_orphan_is_recorded() -> None:
@@ -70,7 +68,7 @@ def test_no_orphan_is_recorded() -> None:
 def test_manifests_stay_and_new_ones_are_not_recorded() -> None:
     table = many_manifests()
     with stops():
-        rewrite_manifests(table)
+        rewrite(table)
     assert (table.sent, len(table.versions), table.doomed) == (0, 5, [])
 
 
@@ -91,8 +89,8 @@ def test_no_file_is_moved_to_the_trash() -> None:
     assert world.files.contents == before
 
 
-def test_tags_and_statistics_stay(request: pytest.FixtureRequest) -> None:
-    table = request.getfixturevalue("_dated")
+def test_tags_and_statistics_stay() -> None:
+    table = tagged_table()
     refs = dict(table.refs)
     with stops():
         keep_tags(table.context(), table, KEEP, prefix="neve")

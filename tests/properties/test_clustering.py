@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from neve.health.clustering import NO_RUN, ClusteringChoice, choose
 from neve.health.overlap import Boxes, row_shares
 from neve.table.layout import LayoutKind
-from tests.core.test_bounds import long_ranges
+from tests.builders.bounds import long_ranges
 
 Points = npt.NDArray[Any]
 

@@ -18,7 +18,7 @@ from neve.commit.late_deletes import WrittenGroup
 from neve.commit.rewrite_files import Committer
 from neve.errors import CommitIncidentError
 from neve.rewrite.plan import Plan
-from tests.flow.fakes import Answer, FakeDeletes, FakeTable, FakeWriter, Still, plan_of, write_groups
+from tests.builders.fake_tables import Answer, FakeDeletes, FakeTable, FakeWriter, Still, plan_of, write_groups
 
 PARTITIONS = ("a", "b")
 STRIKES = (

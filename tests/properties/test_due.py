@@ -22,8 +22,8 @@ from neve.rewrite.table_layout import layout_of
 from neve.table.files import FileColumns, Partition
 from neve.table.state import Manifest, SortOrder, TableState
 from neve.table.units import KIB, MIB
-from tests.core.make import make_files
-from tests.properties.test_plan import NOW, bounded, state_of
+from tests.builders.files import make_files
+from tests.builders.planned_tables import NOW, bounded, state_of
 
 HOUR = 3_600_000
 PARTITIONS = ["p=0", "p=1"]

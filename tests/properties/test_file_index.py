@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from neve.maintenance.file_index import BelowRoot, Comparison, TheseFiles
 from neve.table.location import Spellings
-from tests.maintenance.index_fakes import FakeTable, World, name
+from tests.builders.fake_catalogs import FakeTable, World, name
 
 NAMES = st.sampled_from(["c.db.a", "c.db.b", "d.x"])
 LINKS = {"/link": "/wh/c/db/a/shared", "/disk": "/wh/c/db", "/wh/c/db/b/p": "/wh/c/db/a/data"}

@@ -11,8 +11,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import neve
-from neve.catalogs.documents import LiteralFileIO
 from neve.catalogs.embedded import local_path as warehouse_path
+from neve.catalogs.file_io import LiteralFileIO
 from neve.catalogs.storage import scheme
 from neve.errors import BadRequestError
 from neve.maintenance.quarantine import is_trash, original_path, trash_path
@@ -188,8 +188,15 @@ def test_a_warehouse_is_found_where_it_is(tmp_path: Path, name: str, home: str) 
 
 
 _OTHER_PARSER = re.compile(r'urlparse|urlsplit|"://" in|split\("://"|partition\("://"\)|(prefix|with)\(\(?"(file|s3[an]?):')
-_URLS = {"catalogs/storage.py": 1, "spark/runtime/ivy.py": 2, "state/location.py": 2}
-"""Where real URLs are taken apart: an endpoint of Azure, a repository of jars, the state store's database."""
+_URLS = {
+    "catalogs/hive.py": 2,
+    "catalogs/storage.py": 1,
+    "outage.py": 2,
+    "settings/databases.py": 3,
+    "spark/runtime/ivy.py": 2,
+    "state/location.py": 1,
+}
+"""Where real URLs are taken apart: of a metastore, of Azure, of servers that are down, of databases, of a jar repository."""
 
 
 def test_nobody_else_takes_locations_apart() -> None:

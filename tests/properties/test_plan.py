@@ -17,15 +17,12 @@ from neve.rewrite.memory import Memory
 from neve.rewrite.plan import Plan
 from neve.rewrite.planner import Request, plan
 from neve.table.files import DEFAULTS, SCHEMA, FileColumns, Partition
-from neve.table.state import Column, Snapshot, TableState
+from neve.table.state import TableState
 from neve.table.units import KIB, MIB
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
+from tests.builders.planned_tables import NOW, OURS, bounded, state_of, table
+from tests.builders.table_states import make_state
 
-NOW = 1000 * 86_400_000
 TARGET = 128 * MIB
-OURS = 5
-"""The snapshot that a run commits."""
 
 files = st.lists(
     st.fixed_dictionaries(
@@ -64,30 +61,6 @@ policies = st.builds(
     layout=st.sampled_from([None, None, "a"]),
 )
 requests = st.builds(Request, tier=st.none() | st.sampled_from(Tier), force=st.booleans())
-
-
-def state_of(columns: FileColumns) -> TableState:
-    snapshots = tuple(
-        Snapshot(snapshot_id=i, parent_id=None, sequence_number=60, timestamp_ms=NOW - ago, operation=operation, summary={})
-        for i, ago, operation in ((3, 10**9, "append"), (4, 10**6, "append"), (OURS, 0, "replace"))
-    )
-    fields = (Column(field_id=1, name="a", type="long"),)
-    return make_state(files=columns, default_sort_order_id=0, snapshots=snapshots, refs=(), fields=fields)
-
-
-def bounded(columns: FileColumns, ranges: list[tuple[int, int]]) -> FileColumns:
-    """The files with the bounds of the column `a`: where its values begin in each, and how far they go from there."""
-    lower, upper = ([int(value).to_bytes(8, "little", signed=True) for value in side] for side in zip(*ranges, strict=True))
-    told = pa.table({"1.lower": pa.array(lower, pa.binary()), "1.upper": pa.array(upper, pa.binary())})
-    return FileColumns(columns.table, columns.partitions, told)
-
-
-def table(rows: list[dict[str, Any]]) -> TableState:
-    ranges = [(begin, begin + width) for begin, width in (row.get("range", (0, 1000)) for row in rows)]
-    columns = make_files(
-        [{k: v for k, v in row.items() if k != "range"} for row in rows], partitions=[f"p={i}" for i in range(4)]
-    )
-    return state_of(bounded(columns, ranges) if ranges else columns)
 
 
 def range_of(columns: FileColumns, i: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from neve.errors import BadRequestError
 from neve.maintenance.quarantine import Fate, QuarantineRecord, is_trash, original_path
 from neve.state import StateStore
-from tests.maintenance.quarantine_fakes import DAY, HOUR, LOCATION, KilledError, World
+from tests.builders.fake_quarantines import DAY, HOUR, LOCATION, KilledError, World
 
 NAMES = tuple("abcdef")
 RUNS = ("run1", "run2", "run3")

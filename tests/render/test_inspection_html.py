@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ import pytest
 
 from neve.health.inspection import Finding, Health, Inspection
 from neve.render.html import inspection_html
-from tests.render.inspections import make_clustering, make_empty, make_healthy, make_inspection, make_partition, make_shallow
+from tests.builders.inspections import make_clustering, make_empty, make_healthy, make_inspection, make_partition, make_shallow
 
 VOID = {"meta", "br"}
 
@@ -44,7 +45,7 @@ def outline(page: str) -> Outline:
 
 
 @pytest.mark.parametrize("make", [make_inspection, make_healthy, make_shallow, make_empty])
-def test_every_page_is_well_formed_and_shows_no_missing_value(make: type[Inspection]) -> None:
+def test_every_page_is_well_formed_and_shows_no_missing_value(make: Callable[[], Inspection]) -> None:
     page = inspection_html(make())
     outline(page)
     assert "None" not in page

@@ -13,7 +13,7 @@ from neve.health.not_due import NotDue
 from neve.render.phrases import ago, band, printable, share, size_range
 from neve.render.text import inspection_text
 from neve.table.units import MIB
-from tests.render.inspections import (
+from tests.builders.inspections import (
     FINDINGS,
     NOW_MS,
     make_clustering,

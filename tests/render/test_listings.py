@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, RenderableType
 
 from neve.render.listings import checks_text, ranking_text
-from tests.render.inspections import make_healthy, make_inspection, make_shallow
+from tests.builders.inspections import make_healthy, make_inspection, make_shallow
 
 
 @dataclass(frozen=True)

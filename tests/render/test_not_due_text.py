@@ -7,7 +7,7 @@ from rich.console import Group
 from neve.health.not_due import NotDue
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
-from tests.render.test_plan_text import shown
+from tests.builders.plan_text import shown
 
 FILES = NotDue(
     rule="fragments", what="files below 16 MB", where="day=1\x1b", measured=4, threshold=5, knob="min-input-files", more=1

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console, RenderableType
 
 from neve.policy.model import Policy
 from neve.render.plan import money, plan_line, plan_text, price_line
@@ -14,9 +11,10 @@ from neve.rewrite.kernel_options import NotApplied
 from neve.rewrite.plan import Plan, Skipped
 from neve.rewrite.planner import Request, plan
 from neve.table.units import MIB
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
-from tests.properties.test_plan import NOW, bounded, state_of
+from tests.builders.files import make_files
+from tests.builders.plan_text import shown
+from tests.builders.planned_tables import NOW, bounded, state_of
+from tests.builders.table_states import make_state
 
 NOT_APPLIED = (
     NotApplied(
@@ -28,12 +26,6 @@ NOT_APPLIED = (
         reason="copy keeps the codec of its input files",
     ),
 )
-
-
-def shown(content: RenderableType, width: int = 80) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=width, highlight=False).print(content)
-    return out.getvalue().splitlines()
 
 
 def make_plan(*, name: str = "day=1") -> Plan:

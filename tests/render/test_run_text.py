@@ -18,8 +18,8 @@ from neve.rewrite.kernel_options import NotApplied
 from neve.rewrite.record import GroupState, RunOutcome, SnapshotExpiry
 from neve.rewrite.remaining import NextStep, Remaining, RemainingGroup
 from neve.table.units import MIB
-from tests.render.inspections import NOW_MS, make_clustering
-from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
+from tests.builders.inspections import NOW_MS, make_clustering
+from tests.builders.run_records import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
 
 
 def shown(content: RenderableType, width: int = 80) -> list[str]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from neve.samples import SAMPLES, Target
+from tests.builders.warehouses import Build, open_catalog
 
 SEED = 7
 SCALE = 0.2
-
-Build = Callable[..., Table]
-
-
-def open_catalog(directory: Path) -> SqlCatalog:
-    return SqlCatalog("local", uri=f"sqlite:///{directory}/catalog.db", warehouse=f"file://{directory}")
 
 
 @pytest.fixture

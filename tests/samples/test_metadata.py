@@ -16,9 +16,8 @@ from pyiceberg.table import Table
 
 from neve.samples.history import UNMERGED_COMMITS
 from neve.samples.metadata import write_metadata_table
-
-from .conftest import open_catalog
-from .reading import duckdb_query, entries
+from tests.builders.table_contents import duckdb_query, entries
+from tests.builders.warehouses import open_catalog
 
 FILES = 5_000
 SNAPSHOTS = 50

@@ -20,9 +20,8 @@ from neve.samples import SAMPLES, Target
 from neve.samples.evolution import COMMITS
 from neve.samples.shapes import FLOAT_COMMITS, WIDE_COMMITS
 from neve.samples.streams import EVENT_DAYS, ORDER_COMMITS, ORDER_FILES, STREAM_BATCHES
-
-from .conftest import Build
-from .reading import data_files, duckdb_rows, local, pyiceberg_rows
+from tests.builders.table_contents import data_files, duckdb_rows, local, pyiceberg_rows
+from tests.builders.warehouses import Build
 
 WITHOUT_SPARK = [name for name, sample in SAMPLES.items() if not sample.needs_spark]
 

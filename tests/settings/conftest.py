@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from neve.settings import Loaded, load_settings
-
-Load = Callable[..., Loaded]
+from tests.builders.settings_files import Load
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from neve.policy.model import knobs
 from neve.settings.keys import leaves, settings_tree
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 
 def test_shows_every_knob_and_every_value_with_its_origin(load: Load) -> None:

@@ -7,7 +7,7 @@ import pytest
 from neve.errors import SettingsError
 from neve.settings import load_settings
 from neve.settings.files import parse_file
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 
 @pytest.mark.parametrize("name", ["neve.yaml", "neve.yml", "neve.json"])

@@ -10,7 +10,7 @@ import pytest
 from neve.errors import SettingsError
 from neve.policy.model import knobs
 from neve.table.units import MIB
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "properties.md"
 

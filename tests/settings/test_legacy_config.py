@@ -7,7 +7,7 @@ import pytest
 
 from neve.errors import SettingsError
 from neve.table.units import MIB
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 COMMENTED = """{
 "iceberg": {

@@ -6,7 +6,7 @@ from neve.errors import SettingsError
 from neve.settings import shipped_profiles
 from neve.settings.environment import variable_name
 from neve.table.units import MIB
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 FILE = """
 policy: {target-file-size: 200 MB}

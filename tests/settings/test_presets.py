@@ -14,14 +14,14 @@ from neve.policy.presets import PRESETS
 from neve.python_api import table
 from neve.settings.presets import with_preset
 from neve.table.units import GIB, MIB
-from tests.core.make import make_files
-from tests.settings.conftest import Load
+from tests.builders.files import make_files
+from tests.builders.settings_files import Load
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "presets.md"
 
 
 def policy_of(name: str, **values: object) -> Policy:
-    return Policy(preset=name, **values)  # type: ignore[arg-type]
+    return Policy(preset=name, **values)
 
 
 def test_serverless_db_has_the_numbers_of_its_config_file(load: Load) -> None:
@@ -200,7 +200,7 @@ def test_serverless_db_finds_no_fault_with_the_row_groups_that_it_asks_for(load:
 
     def badly_cut(policy: Policy) -> int | None:
         counted = count_row_groups(files, policy, {}, {})
-        return counted and counted.files_with_small_groups
+        return None if counted is None else counted.files_with_small_groups
 
     assert badly_cut(Policy()) == 1
     assert badly_cut(load(flags={"preset": "serverless-db"}).policy()[0]) == 0

@@ -9,7 +9,7 @@ import pytest
 from neve.policy.model import Policy, knobs
 from neve.settings.environment import is_reserved, variable_name
 from neve.settings.keys import leaves, settings_tree
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 VALUES = {
     "target-file-size": "96 MB",

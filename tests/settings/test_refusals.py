@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
-from neve.commit.marker import PROPERTY
+import neve
 from neve.errors import SettingsError
+from neve.policy.model import knobs
 from neve.settings.problems import HINT
-from tests.settings.conftest import Load
+from neve.table.properties import NOTES
+from tests.builders.settings_files import Load
 
 
 @pytest.mark.parametrize(
@@ -217,6 +223,25 @@ def test_warns_of_a_table_property_that_is_not_known(load: Load, caplog: pytest.
     ]
 
 
-def test_the_mark_of_a_run_at_work_is_known(load: Load, caplog: pytest.LogCaptureFixture) -> None:
-    load().policy({PROPERTY: "{}"})
+def test_notes_of_our_own_operations_are_known(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    load().policy(dict.fromkeys(NOTES, "{}"))
     assert caplog.messages == []
+
+
+OF_SNAPSHOTS = {"neve.commit-id", "neve.layout", "neve.manifests-by", "neve.run-id"}
+"""Names in the summaries of snapshots."""
+
+
+def test_every_property_that_an_operation_writes_is_a_knob_or_a_declared_note() -> None:
+    """A new one is declared in `table/properties.py`, so that no table is warned of it."""
+    root = Path(str(neve.__file__)).parent
+    deciding = ("table", "policy", "health", "rewrite", "maintenance", "commit", "operations")
+    names = {
+        node.value
+        for package in deciding
+        for module in (root / package).rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"neve\.[a-z-]+", node.value)
+    }
+    known = {name for knob in knobs().values() for name in knob.properties}
+    assert names - known - OF_SNAPSHOTS == NOTES

@@ -8,7 +8,7 @@ import pytest
 from neve.errors import SettingsError
 from neve.settings import Secret, Text, load_settings
 from neve.settings.secrets import is_secret_key
-from tests.settings.conftest import Load
+from tests.builders.settings_files import Load
 
 CURE = "write a reference, ${env:NAME} or ${file:PATH}, in its place"
 

@@ -12,7 +12,7 @@ import pytest
 from neve.kernels.arrow import ArrowInput, Rewritten, WriteOptions, rewrite
 from neve.kernels.streams import LocalSink, LocalSource
 from neve.table.metrics import for_manifest, metrics_modes
-from tests.kernels.arrow_make import field, list_of, map_of, schema, struct
+from tests.builders.arrow_files import field, list_of, map_of, schema, struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from neve.errors import BadRequestError, CommitUnknownError
 from neve.maintenance.tags import FOREVER_MS, TagsRecord
 from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.tags import SparkTags
-from tests.spark.keeping import Moved, opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import Moved, opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +109,7 @@ def test_a_tag_that_somebody_moves_at_this_moment_is_not_dropped(
     for name in ("neve-daily-2020-01-01", "neve-daily-2020-01-02"):
         bench.sql(f"ALTER TABLE {{}} CREATE TAG `{name}`")
     clock.now += DAY
-    change, tried = SparkTags.change_tags, []
+    change, tried = SparkTags.change_tags, list[bool]()
 
     def struck(self: SparkTags, *args: Any) -> bool:
         if not tried:

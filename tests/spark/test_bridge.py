@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neve.catalogs.embedded import open_warehouse
+from neve.catalogs.opening import IcebergCatalog
 from neve.errors import SettingsError
 from neve.spark.table.bridge import TableBridge
+from neve.spark.table.metadata import read_files
+from neve.spark.tasks.probe import Probe
 from neve.table.state import TableName
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,3 +51,16 @@ def test_a_bridge_knows_its_table_its_metadata_and_which_files_exist(spark: Spar
     assert (bridge.uuid(), bridge.metadata_location()) == (str(before.metadata.table_uuid), before.metadata_location)
     (path,) = bench.paths()
     assert bridge.missing([path, f"{path}-gone"]) == {f"{path}-gone"}
+
+
+def test_a_name_may_hold_backquotes(spark: SparkSession, warehouse: Path) -> None:
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS local.`odd``names`")
+    spark.sql("CREATE TABLE local.`odd``names`.`a``b` (id BIGINT, `p``q` STRING) USING iceberg PARTITIONED BY (`p``q`)")
+    spark.sql("INSERT INTO local.`odd``names`.`a``b` VALUES (1, 'x')")
+    name = TableName(catalog="local", namespace=("odd`names",), name="a`b")
+    bridge = TableBridge(spark, name)
+    catalog, settings = open_warehouse(str(warehouse))
+    state = IcebergCatalog(catalog, settings, environ={}).open(name).state()
+    assert bridge.head() == state.snapshot_id
+    assert [partition.path for partition in read_files(spark, state).partitions] == ["p%60q=x"]
+    assert Probe(spark, f"SELECT count(*) FROM {bridge.quoted}", name).measure().runs > 0

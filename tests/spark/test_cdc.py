@@ -20,9 +20,9 @@ from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
-from tests.samples.reading import duckdb_query
-from tests.spark.deleting import MERGE_ON_READ, upsert
-from tests.spark.rewriting import Bench
+from tests.builders.spark_deletes import MERGE_ON_READ, upsert
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import duckdb_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

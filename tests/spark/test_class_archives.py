@@ -103,7 +103,7 @@ def test_any_archive_gives_the_same_result_and_says_nothing(
     assert prepared.archive is not None, prepared.reason
     jars = prepared.jars
     if kind == "stale":  # recorded from jars in another place: our own check finds nothing wrong, Java must
-        jars = tuple(shutil.copy2(jar, tmp_path) for jar in jars)
+        jars = tuple(shutil.copy2(jar, str(tmp_path)) for jar in jars)
     record = arrange(kind, tmp_path / "cache", jars, Path(prepared.archive), monkeypatch)
     document, stderr = compact(tmp_path, tmp_path / "cache", jars)
     if record is not None:  # an archive that a run takes is marked as used
@@ -118,8 +118,7 @@ def test_two_processes_that_make_it_at_once_make_one(tmp_path: Path, prepared: P
     environ = {**os.environ, "NEVE_JARS_CACHE": str(tmp_path)}
     recording = Recording(prepared.jars, None, "", background=False).text
     command = [sys.executable, "-P", "-m", "neve.archive_recording", recording]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [subprocess.Popen(command, env=environ, **pipes) for _ in range(2)]
+    processes = [subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     assert [process.communicate(timeout=600) for process in processes] == [(b"", b"")] * 2
     assert [process.returncode for process in processes] == [0, 0]
     (made,) = (path for path in (tmp_path / "archives").iterdir() if path.name != ".lock")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.commands import collect
-from tests.commands.collect import Found
-from tests.commands.parse import Parsed, parse
-from tests.spark.commanding import Scene, staged
+from tests.builders import shown_commands as collect
+from tests.builders.command_scenes import Scene, staged
+from tests.builders.parsed_commands import Parsed, parse
+from tests.builders.shown_commands import Found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from neve.commit.protocol import COMMIT_ID
 from neve.errors import CommitConflictError, CommitUnknownError
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
-from tests.spark.rewriting import Bench, StrikingBridge
+from tests.builders.spark_tables import Bench, StrikingBridge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -257,7 +257,7 @@ def test_our_own_landed_commit_is_recognised_whatever_was_answered(
     make: Make, kind: type[StrikingBridge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make()
-    monkeypatch.setattr("tests.spark.rewriting.StrikingBridge", kind)
+    monkeypatch.setattr("tests.builders.spark_tables.StrikingBridge", kind)
     record = bench.compact(paths=bench.inputs)
     committed(bench, record, ROWS)
     ours = [s for s in bench.load().snapshots() if s.summary is not None and s.summary.get(COMMIT_ID)]

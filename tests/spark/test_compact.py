@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES, Target
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,7 @@ def test_a_delete_by_range_removes_no_nan_after_a_rewrite(spark: SparkSession, w
     for kernel in Kernel:
         record = bench.compact(kernel)
         assert dict(record.kernels) == {kernel: 1}
+        assert (record.groups[0].cpu_seconds is None) is (kernel is SPARK)  # Spark's tasks are not measured
         bench.sql("DELETE FROM {} WHERE v < 10")
         assert bench.ids() == [2, 4], kernel
         bench.sql(f"CALL local.system.rollback_to_snapshot('nan.t', {record.snapshots[-1]})")

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES, Target
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from neve.spark.table.bridge import TableBridge
 from neve.spark.tasks.content import ContentCheck
 from neve.spark.tasks.rewrite import SparkEngine
 from neve.spark.tasks.spark_kernel import SparkKernel
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

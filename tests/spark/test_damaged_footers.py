@@ -14,12 +14,11 @@ from neve.rewrite.record import GroupState
 from neve.rewrite.work_order import OpenedFile
 from neve.spark.table.opening import FileIOSources
 from neve.spark.table.opening import open_outputs as opened_now
-from tests.kernels.arrow_make import field, schema
-from tests.kernels.footer_mutations import Seed, Trial
-from tests.kernels.parquet_make import Struct, edited, thrift
-from tests.kernels.test_opening import other_kind
-from tests.samples.reading import local
-from tests.spark.rewriting import Bench
+from tests.builders.arrow_files import field, schema
+from tests.builders.footer_mutations import Seed, Trial
+from tests.builders.parquet_files import Struct, edited, other_kind, thrift
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,14 +90,23 @@ def test_what_iceberg_wrote_is_opened_by_pyarrow_before_the_commit(bench: Bench)
         assert next(check for check in group.proof.checks if check.name == "outputs open").holds
 
 
-def test_of_orc_the_size_is_compared_and_a_file_that_is_gone_is_noticed(bench: Bench) -> None:
-    two_partitions(bench, **{"write.format.default": "orc"})
+@pytest.mark.parametrize(("form", "reader", "rows"), [("orc", "pyarrow", 10), ("avro", "its markers", None)])
+def test_orc_and_avro_are_opened_too_and_a_file_that_is_damaged_or_gone_is_noticed(
+    bench: Bench, form: str, reader: str, rows: int | None
+) -> None:
+    two_partitions(bench, **{"write.format.default": form})
     record = bench.compact(Kernel.SPARK)
     assert [group.state for group in record.groups] == [GroupState.COMMITTED] * 2
     outputs = [output for group in record.groups for output in group.outputs]
-    assert [output.opened.reader for output in outputs if output.opened] == ["its size"] * 2
+    assert [(output.opened.reader, output.opened.rows) for output in outputs if output.opened] == [(reader, rows)] * 2
     (result, *_) = bench.engine.results
-    local(result.outputs[0].path).unlink()  # type: ignore[union-attr]
+    stored = local(result.outputs[0].path)  # type: ignore[union-attr]
+    stored.with_name(f".{stored.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, which other storage does not have
+    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    damaged = opened_now(result, FileIOSources(bench.bridge.table))  # type: ignore[arg-type]
+    assert (damaged.outputs[0].opened, damaged.outputs[1:]) == (None, ())
+    assert "open" in damaged.outputs[0].not_opened or "end like" in damaged.outputs[0].not_opened
+    stored.unlink()
     again = opened_now(result, FileIOSources(bench.bridge.table))  # type: ignore[arg-type]
     assert again.outputs[0].opened is None
     assert "Cannot open" in again.outputs[0].not_opened

@@ -13,8 +13,7 @@ from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
 from neve.table.delete_index import DeleteIndex, unpartitioned
 from neve.table.files import DATA
-
-from .rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from neve.kernels.deletes.position_files import PATH_ID, POS_ID, read_positions, write_positions
 from neve.kernels.deletes.puffin import read_vector, write_vectors
@@ -20,71 +19,14 @@ from neve.kernels.streams import LocalSink, LocalSource
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import DeleteFile, DeleteKind, InputFile, WorkOrder
 from neve.storage.files import Storage
-from tests.kernels.arrow_make import field, parquet, read, schema, struct
-from tests.samples.reading import duckdb_query, local
+from tests.builders.arrow_files import field, parquet, read, schema, struct
+from tests.builders.delete_kernel_tables import SPACE, Written
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPACE = "delete_kernels"
 DENSE, SPARSE, LONG_RUN = list(range(0, 9000, 2)), [3, 70_000, 99_999], list(range(20_000, 90_000))
-
-
-class Written:
-    """A table on real Iceberg, and what can be asked of it."""
-
-    def __init__(self, spark: SparkSession, warehouse: Path, columns: str, version: int, **properties: str) -> None:
-        self.spark, self.name = spark, f"t{uuid4().hex[:8]}"
-        self.sql_name = f"local.{SPACE}.{self.name}"
-        self.data = warehouse / SPACE / self.name / "data"
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS local.{SPACE}")
-        settings = {"format-version": str(version), "write.delete.mode": "merge-on-read"} | properties
-        listed = ", ".join(f"'{key}'='{value}'" for key, value in settings.items())
-        spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg TBLPROPERTIES ({listed})")
-
-    @property
-    def jvm(self) -> Any:
-        return self.spark._jvm
-
-    @property
-    def java(self) -> Any:
-        return self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.sql_name)
-
-    def append(self, start: int, stop: int) -> str:
-        """One data file of ids; gives its path."""
-        before = self.paths()
-        self.spark.range(start, stop, 1, 1).writeTo(self.sql_name).append()
-        (path,) = self.paths() - before
-        return str(path)
-
-    def paths(self) -> set[str]:
-        return {row.file_path for row in self.spark.sql(f"SELECT file_path FROM {self.sql_name}.data_files").collect()}
-
-    def delete_files(self) -> list[Any]:
-        columns = "file_path, record_count, content_offset, content_size_in_bytes, referenced_data_file"
-        return list(self.spark.sql(f"SELECT {columns} FROM {self.sql_name}.delete_files").collect())
-
-    def commit(self, *deletes: Any) -> None:
-        change = self.java.newRowDelta()
-        for delete in deletes:
-            change.addDeletes(delete)
-        change.commit()
-        self.spark.sql(f"REFRESH TABLE {self.sql_name}")
-
-    def builder(self, path: Path, format_: str, records: int) -> Any:
-        made = self.jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(self.java.spec()).withFormat(format_)
-        return made.withPath(str(path)).withFileSizeInBytes(path.stat().st_size).withRecordCount(records)
-
-    def ids(self) -> list[int]:
-        return sorted(row.id for row in self.spark.sql(f"SELECT id FROM {self.sql_name}").collect())
-
-    def duckdb_ids(self, warehouse: Path) -> list[int]:
-        catalog = SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))
-        try:
-            location = catalog.load_table((SPACE, self.name)).metadata_location
-        finally:
-            catalog.close()
-        return sorted(row["id"] for row in duckdb_query(f"SELECT id FROM iceberg_scan('{location}')"))
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -272,7 +214,7 @@ def data_file(table: Written, number: int, rows: list[dict[str, Any]], of: dict[
 def equality_file(table: Written, rows: list[dict[str, Any]], fields: list[dict[str, Any]], ids: list[int]) -> DeleteFile:
     path = table.data / f"{uuid4()}.parquet"
     path.write_bytes(parquet(rows, schema(*fields)))
-    java_ids = table.spark.sparkContext._gateway.new_array(table.jvm.int, len(ids))  # type: ignore[union-attr]
+    java_ids = table.spark.sparkContext._gateway.new_array(table.jvm.int, len(ids))
     for i, number in enumerate(ids):
         java_ids[i] = number
     table.commit(table.builder(path, "parquet", len(rows)).ofEqualityDeletes(java_ids).build())

@@ -17,9 +17,9 @@ from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
 from neve.spark.tasks.staging import DELETE_CACHE
-from tests.samples.reading import duckdb_query, local
-from tests.spark.deleting import MERGE_ON_READ, delete_equal
-from tests.spark.rewriting import Bench
+from tests.builders.spark_deletes import MERGE_ON_READ, delete_equal
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import duckdb_query, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neve.rewrite.record import GroupRecord, GroupState, RunOutcome
-from tests.samples.reading import local
-from tests.spark.deleting import MERGE_ON_READ, delete_equal
-from tests.spark.rewriting import Bench
+from tests.builders.spark_deletes import MERGE_ON_READ, delete_equal
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ def test_a_damaged_delete_that_came_late_is_named_and_costs_the_group_alone(vers
     assert found[0].name in group.reason
     assert group.outputs
     assert bench.on_disk() - {*bench.quarantine.paths} <= files - {output.path for output in group.outputs}
-    assert bench.load().metadata.snapshots[-1].summary["operation"] != "replace"  # type: ignore[index]
+    assert bench.load().metadata.snapshots[-1].summary["operation"] != "replace"
 
 
 def test_the_command_says_which_delete_file_is_damaged(make: Make, tmp_path: Path) -> None:

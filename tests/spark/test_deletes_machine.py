@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from neve.maintenance.delete_files import Upkeep
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome
-from tests.spark.deleting import MERGE_ON_READ, delete_equal
-from tests.spark.rewriting import Bench
+from tests.builders.spark_deletes import MERGE_ON_READ, delete_equal
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,9 @@ class Writers(RuleBasedStateMachine):
             return
         model = _chosen(self.rows.values(), which)
         key = list(dict.fromkeys([self._extra(which), *([self._extra(which + 1)] if with_next else [])]))
-        scope = {} if everywhere or not self.is_partitioned else {"spec_id": self._spec_id(), "partition": f"p={model[self.p]}"}
+        scope: dict[str, Any] = {}
+        if self.is_partitioned and not everywhere:
+            scope = {"spec_id": self._spec_id(), "partition": f"p={model[self.p]}"}
         concerned = set(self.rows)
         if scope:
             found = self.sql(f"SELECT id FROM {{}} WHERE _spec_id = {scope['spec_id']} AND p = {model[self.p]}").collect()
@@ -271,10 +273,10 @@ FEW = settings(
 
 
 def test_the_rows_stay_what_writers_made_them(make: Callable[[int, str], Bench]) -> None:
-    run_state_machine_as_test(lambda: Writers(make), settings=FEW)
+    run_state_machine_as_test(lambda: Writers(make), settings=FEW)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_rows_stay_what_writers_made_them_over_many_histories(make: Callable[[int, str], Bench]) -> None:
-    run_state_machine_as_test(lambda: Writers(make), settings=settings(FEW, max_examples=40, stateful_step_count=20))
+    run_state_machine_as_test(lambda: Writers(make), settings=settings(FEW, max_examples=40, stateful_step_count=20))  # type: ignore[arg-type]

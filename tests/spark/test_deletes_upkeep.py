@@ -18,7 +18,7 @@ from neve.samples import Target
 from neve.samples.equality_deletes import add_equality_deletes
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

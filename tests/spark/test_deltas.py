@@ -14,9 +14,9 @@ import pytest
 from neve.errors import CommitConflictError, CommitUnknownError
 from neve.rewrite.live_files import LiveFile, delete_key
 from neve.spark.table.outcome import committing
-from tests.samples.reading import local
-from tests.spark.hand import Hand
-from tests.spark.rewriting import Bench
+from tests.builders.spark_files import TableFiles
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ NUMBERS = count(1)
 SUMMARY = {"neve.run-id": "run", "neve.commit-id": "commit"}
 MODES = "'write.delete.mode' = 'merge-on-read', 'write.distribution-mode' = 'none', 'write.delete.distribution-mode' = 'none'"
 
-Make = Callable[..., Hand]
+Make = Callable[..., TableFiles]
 Send = Callable[[], None]
 
 
@@ -34,7 +34,7 @@ def make(spark: SparkSession, warehouse: Path) -> Make:
     """A table of three files with ten ids each, numbered 1 to 3."""
     spark.sql("CREATE NAMESPACE IF NOT EXISTS local.deltas")
 
-    def make(version: int, *, scope: str = "file") -> Hand:
+    def make(version: int, *, scope: str = "file") -> TableFiles:
         bench = Bench(spark, warehouse, "deltas", f"t{next(NUMBERS)}")
         bench.sql(
             "CREATE TABLE {} (id BIGINT) USING iceberg "
@@ -42,13 +42,13 @@ def make(spark: SparkSession, warehouse: Path) -> Make:
         )
         for start in (0, 10, 20):
             append(bench, start)
-        return Hand.on(bench, version)
+        return TableFiles.on(bench, version)
 
     return make
 
 
 @pytest.fixture(params=[2, 3])
-def with_equality(make: Make, request: pytest.FixtureRequest) -> Hand:
+def with_equality(make: Make, request: pytest.FixtureRequest) -> TableFiles:
     """A table where id 3 is deleted by position, 5 and 15 by equality."""
     hand = make(request.param)
     hand.bench.sql("DELETE FROM {} WHERE id = 3")
@@ -69,7 +69,7 @@ def compact_by_others(bench: Bench) -> None:
     bench.spark.sql(f"CALL local.system.rewrite_data_files(table => 'deltas.{bench.name}', {options})").collect()
 
 
-def moving(hand: Hand, inputs: Sequence[LiveFile], late: Sequence[int], *, number: int | None, removes: bool) -> Send:
+def moving(hand: TableFiles, inputs: Sequence[LiveFile], late: Sequence[int], *, number: int | None, removes: bool) -> Send:
     """Replaces inputs by one file of all their rows, with deletes for the ids that were deleted late; ready to be sent."""
     head, output = hand.head(), hand.merged(inputs)
     paths = {file.path for file in inputs}
@@ -86,7 +86,7 @@ def moving(hand: Hand, inputs: Sequence[LiveFile], late: Sequence[int], *, numbe
     )
 
 
-def converting(hand: Hand, *, branch: str = "main") -> Send:
+def converting(hand: TableFiles, *, branch: str = "main") -> Send:
     """Replaces the equality delete of ids 5 and 15 where 3 is deleted by position; ready to be sent."""
     head, (first, second, third) = hand.head(branch), hand.live(branch)
     (equality,) = third.shared.deletes
@@ -96,7 +96,7 @@ def converting(hand: Hand, *, branch: str = "main") -> Send:
     return lambda: hand.bridge.row_delta(added, removed, referenced=referenced, head=head, summary=SUMMARY, branch=branch)
 
 
-def refused(hand: Hand, send: Send, reason: str, *, ids: list[int]) -> None:
+def refused(hand: TableFiles, send: Send, reason: str, *, ids: list[int]) -> None:
     """A conflict, and the table is as others left it."""
     head = hand.head()
     with pytest.raises(CommitConflictError, match=reason):
@@ -278,7 +278,7 @@ def test_a_delete_file_that_others_removed_after_the_check_is_a_conflict(make: M
 
 
 def test_iceberg_itself_drops_vectors_with_their_file_and_deletes_older_than_all_files_but_the_newest(
-    with_equality: Hand,
+    with_equality: TableFiles,
 ) -> None:
     """Why deletes that were applied are removed by name: whether Iceberg drops one depends on what else is in the table."""
     hand = with_equality
@@ -292,7 +292,7 @@ def test_iceberg_itself_drops_vectors_with_their_file_and_deletes_older_than_all
     assert hand.reads(hand.head()) == without(3, 5, 15)
 
 
-def test_equality_deletes_become_deletes_by_position(with_equality: Hand) -> None:
+def test_equality_deletes_become_deletes_by_position(with_equality: TableFiles) -> None:
     hand, before = with_equality, with_equality.head()
     converting(hand)()
     latest = hand.snapshots()[-1]
@@ -303,20 +303,20 @@ def test_equality_deletes_become_deletes_by_position(with_equality: Hand) -> Non
     assert [len(file.deletes) for file in hand.live()] == [2 if hand.version == 2 else 1, 1, 0]
 
 
-def test_others_may_append_while_deletes_are_converted(with_equality: Hand, strike_at: StrikeAt) -> None:
+def test_others_may_append_while_deletes_are_converted(with_equality: TableFiles, strike_at: StrikeAt) -> None:
     send = converting(with_equality)
     strike_at(lambda: append(with_equality.bench, 5, 1))
     send()
     assert with_equality.reads(with_equality.head()) == sorted([*without(3, 5, 15), 5])
 
 
-def test_a_conversion_loses_to_whoever_rewrote_a_file_that_the_delete_applies_to(with_equality: Hand) -> None:
+def test_a_conversion_loses_to_whoever_rewrote_a_file_that_the_delete_applies_to(with_equality: TableFiles) -> None:
     send = converting(with_equality)
     compact_by_others(with_equality.bench)
     refused(with_equality, send, "Cannot commit, missing data files", ids=without(3, 5, 15))
 
 
-def test_a_conversion_loses_to_whoever_removed_the_equality_delete(with_equality: Hand) -> None:
+def test_a_conversion_loses_to_whoever_removed_the_equality_delete(with_equality: TableFiles) -> None:
     send = converting(with_equality)
     converting(with_equality)()
     reason = {2: "Missing required files to delete", 3: "Found concurrently added DV"}[with_equality.version]
@@ -343,7 +343,7 @@ def test_a_position_delete_for_the_same_file_meanwhile_stays_beside_the_converte
     assert hand.reads(hand.head()) == without(3, 5, 14, 15)
 
 
-def test_a_branch_is_converted_and_main_is_not(with_equality: Hand) -> None:
+def test_a_branch_is_converted_and_main_is_not(with_equality: TableFiles) -> None:
     hand, main = with_equality, with_equality.head()
     hand.bench.sql("ALTER TABLE {} CREATE BRANCH side")
     converting(hand, branch="side")()

@@ -17,8 +17,8 @@ from neve.maintenance.quarantine import TRASH, Fate
 from neve.maintenance.steps import Step, StepOutcome, StepRecord
 from neve.operations.requests import OrphansRequest
 from neve.rewrite.record import RunOutcome
-from tests.spark.keeping import Moved, opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import Moved, opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +88,12 @@ def test_leftovers_of_a_dropped_table_block_maintenance_until_somebody_vouches(t
     assert f"({uuid}: 4 metadata files, the newest is {home(table)}/metadata/00003-" in (refused.told or "")
     assert f"`{command} --dry-run`" in (refused.told or "")
 
-    dry = neve.orphans(name(table), OrphansRequest(dropped_tables=[uuid.upper()], dry_run=True))
+    dry = neve.orphans(name(table), OrphansRequest(dropped_tables=(uuid.upper(),), dry_run=True))
     assert {file.path for file in dry.files} == left
     assert dry.verdicts[Verdict.DROPPED] == 4
     assert left | own <= files(table)
 
-    taken = neve.orphans(name(table), OrphansRequest(dropped_tables=[uuid]))
+    taken = neve.orphans(name(table), OrphansRequest(dropped_tables=(uuid,)))
     assert (taken.outcome, taken.taken) == (RunOutcome.DONE, len(left))
     assert left | own <= files(table)
 
@@ -117,7 +117,7 @@ def test_a_limit_takes_the_metadata_of_a_dropped_table_first(table: Bench, neve:
     uuid = drop(table)
     create(table, rows=10)
     clock.now += 10 * DAY
-    taken = neve.orphans(name(table), OrphansRequest(dropped_tables=[uuid], limit=4))
+    taken = neve.orphans(name(table), OrphansRequest(dropped_tables=(uuid,), limit=4))
     assert (taken.taken, taken.limited) == (4, True)
     recorded = [file.path for file in neve.quarantined(name(table))]
     assert all(path.endswith(".metadata.json") for path in recorded)
@@ -149,10 +149,10 @@ def test_the_trash_of_a_dropped_table_is_purged_by_the_table_that_took_its_place
     create(table, rows=10)
     clock.now += 10 * DAY
     assert neve.purge(name(table)).outcome is RunOutcome.NOTHING_TO_DO
-    record = neve.orphans(name(table), OrphansRequest(dropped_tables=[uuid]))
+    record = neve.orphans(name(table), OrphansRequest(dropped_tables=(uuid,)))
     assert f"{trashed} files in the trash of dropped tables: purged with those of this table" in record.warnings
     assert {file.run_id for file in neve.quarantined(name(table)) if file.fate is Fate.TRASHED} == {expired.run_id}
     assert neve.restore(expired.run_id, table=name(table), dry_run=True).files == trashed
     assert neve.purge(name(table)).files == trashed
-    assert not [path for path in (home(table) / TRASH / expired.run_id).rglob("*") if path.is_file()]
+    assert not [path for path in (home(table) / TRASH / expired.recorded_id).rglob("*") if path.is_file()]
     assert (table.ids(), len(table.duckdb())) == (list(range(10)), 10)

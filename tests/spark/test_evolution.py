@@ -21,9 +21,9 @@ from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
-from tests.samples.reading import data_files, duckdb_rows, local, plain_rows
-from tests.spark.evolving import Evolved, evolved
-from tests.spark.rewriting import Bench
+from tests.builders.evolved_tables import Evolved, evolved
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import data_files, duckdb_rows, local, plain_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

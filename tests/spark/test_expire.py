@@ -22,9 +22,9 @@ from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.expiry import SparkSnapshotRemoval
 from neve.spark.maintenance.reachable import SparkReachability, known_files
 from neve.spark.table.bridge import TableBridge
-from tests.spark.expiring import DAY, WEEK, Expiring, Later
-from tests.spark.keeping import opened
-from tests.spark.rewriting import Bench
+from tests.builders.expired_tables import DAY, WEEK, Expiring, Later, on_spark
+from tests.builders.spark_connections import opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ UNSIZED = {"manifest list of an expired snapshot", "metadata or statistics that 
 
 def assert_sizes(table: Expiring, record: ExpiryRecord) -> None:
     """Every recorded size is that on disk, and only files whose size no metadata has are without one."""
-    rows = table.quarantine.rows.values()
+    rows = table.quarantine.files.values()
     sized = {row.path: row.size_bytes for row in rows if row.size_bytes is not None}
     assert sized == {path: Path(path.removeprefix("file:")).stat().st_size for path in sized}
     assert {row.reason for row in rows if row.size_bytes is None} <= UNSIZED
@@ -82,7 +82,7 @@ def test_every_ref_reads_in_full_when_all_that_was_written_down_is_gone(forked: 
     assert disk <= forked.on_disk()
     assert record.recorded == len(forked.quarantine.recorded) > 3
     assert_sizes(forked, record)
-    sized = {row.reason for row in forked.quarantine.rows.values() if row.size_bytes}
+    sized = {row.reason for row in forked.quarantine.files.values() if row.size_bytes}
     assert sized == {"data file of expired snapshots", "manifest of expired snapshots"}
     assert forked.remove_recorded() <= disk
     assert forked.ids_of_refs() == ROWS
@@ -92,7 +92,7 @@ def test_every_ref_reads_in_full_when_all_that_was_written_down_is_gone(forked: 
 def test_a_dry_run_lists_what_the_run_then_writes_down_and_changes_nothing(forked: Expiring) -> None:
     location, disk = forked.bench.load().metadata_location, forked.on_disk()
     told = forked.expire(dry_run=True)
-    assert (forked.bench.load().metadata_location, forked.on_disk(), forked.quarantine.rows) == (location, disk, {})
+    assert (forked.bench.load().metadata_location, forked.on_disk(), forked.quarantine.files) == (location, disk, {})
     record = forked.expire()
     assert set(told.listed) == forked.quarantine.recorded
     assert (told.expired, told.files, told.kept) == (record.expired, record.files, record.kept)
@@ -108,7 +108,7 @@ def test_a_table_whose_files_others_may_need_loses_metadata_alone(make: Make) ->
     record = table.expire()
     assert len(record.expired) == 1
     assert record.metadata_only == "the table says gc.enabled=false: another catalog may need its files"
-    assert (record.files, table.quarantine.rows) == ({}, {})
+    assert (record.files, table.quarantine.files) == ({}, {})
     bridge = TableBridge(table.bench.spark, table.bench.state().name)
     with known_files(table.bench.spark, bridge) as known:
         assert {row.path for row in known.collect()} >= table.bench.paths()
@@ -201,10 +201,10 @@ def test_specs_that_use_one_field_id_for_two_fields_cost_only_the_sizes_of_data_
         changed.write_text(json.dumps(metadata))
         catalog.drop_table(("expiry", bench.name))
         catalog.register_table(("expiry", bench.name), str(changed))
-    old = Expiring(bench)
+    old = Expiring(bench, reach=on_spark)  # in Python the sizes are known
     record = old.expire()
     assert (record.outcome, len(record.expired)) == (RunOutcome.DONE, 1)
-    sized = {row.reason: row.size_bytes is not None for row in old.quarantine.rows.values()}
+    sized = {row.reason: row.size_bytes is not None for row in old.quarantine.files.values()}
     assert sized["data file of expired snapshots"] is False
     assert sized["manifest of expired snapshots"] is True
     assert "the sizes of expired files are not known yet" in caplog.text
@@ -221,7 +221,7 @@ def test_statistics_go_with_their_snapshot_and_old_metadata_by_its_number(make: 
     assert (len(record.expired), record.metadata_keep) == (1, 2)
     assert record.files["statistics of an expired snapshot"] == 1
     assert_sizes(table, record)
-    assert [row.size_bytes for path, row in table.quarantine.rows.items() if path.endswith(".stats")] == [4]
+    assert [row.size_bytes for path, row in table.quarantine.files.items() if path.endswith(".stats")] == [4]
     assert record.files["metadata or statistics that the table names no more"] > 1
     table.remove_recorded()
     after = table.bench.load().metadata
@@ -236,7 +236,7 @@ def test_an_expiry_ends_though_files_of_a_killed_one_were_removed_as_orphans(for
     before = forked.bench.load()
     assert len(forked.expire(metadata_only=True).expired) == 5  # as one that was killed before it wrote anything down
     for gone in {found.snapshot_id for found in before.snapshots()} - {*forked.snapshots()}:
-        Path(str(before.snapshot_by_id(gone).manifest_list).removeprefix("file:")).unlink()  # type: ignore[union-attr]
+        Path(str(before.snapshot_by_id(gone).manifest_list).removeprefix("file:")).unlink()
     forked.overwrite(10)
     record = forked.expire(tools={"killed": lambda: [{"metadata_before": before.metadata_location}]})
     assert (record.outcome, len(record.expired)) == (RunOutcome.PARTLY_DONE, 2)
@@ -261,7 +261,7 @@ def test_a_moment_stays_where_it_is_however_long_the_run_takes(make: Make, tmp_p
     moment = datetime.fromtimestamp(third.timestamp_ms / 1000, UTC).isoformat()
     with opened(table.bench.spark, table.bench.warehouse, tmp_path / "state.db", clock=Hurried(10)) as neve:
         record = neve.expire(f"expiry.{table.bench.name}", older_than=moment, dry_run=True)
-    assert (record.expired, record.kept) == ((first.snapshot_id,), {Keep.HEAD: 1, Keep.AGE: 2})
+    assert (record.expired, record.kept) == ((first.snapshot_id,), {Keep.HEAD: 1, Keep.AGE: 1, Keep.PERIOD_START: 1})
 
 
 def test_files_are_told_by_any_spelling(forked: Expiring) -> None:

@@ -13,6 +13,7 @@ from neve.api import Neve
 from neve.commit.marker import PROPERTY
 from neve.errors import CatalogUnreachableError
 from neve.maintenance.retention import Keep
+from neve.operations.reachable import Reachable
 from neve.rewrite.compactions import CompactionCommit
 from neve.rewrite.group import Tier
 from neve.rewrite.journal import JournaledRun
@@ -20,11 +21,10 @@ from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.spark.maintenance.expiry import SparkSnapshotRemoval
-from neve.spark.maintenance.reachable import SparkReachability
 from neve.state import StateStore
-from tests.maintenance.quarantining import ListedQuarantine
-from tests.spark.expiring import Expiring, Later
-from tests.spark.rewriting import Bench
+from tests.builders.expired_tables import Expiring, Later
+from tests.builders.quarantine_lists import ListedQuarantine
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,10 +75,10 @@ def test_runs_that_have_not_ended_keep_their_snapshot_and_a_killed_expiry_is_gon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killing:
-        killing.setattr(SparkReachability, "lost_since", kill)
+        killing.setattr(Reachable, "lost_since", kill)
         with pytest.raises(KeyboardInterrupt):
             neve.expire("places.t")
-    assert (len(table.snapshots()), quarantine.rows, neve.runs("places.t")[0].outcome) == (3, {}, "interrupted")
+    assert (len(table.snapshots()), quarantine.files, neve.runs("places.t")[0].outcome) == (3, {}, "interrupted")
 
     assert neve.expire("places.t", metadata_only=True).recorded == 0
     assert [run.outcome for run in neve.runs("places.t") if run.kind == "expire"] == ["done", "interrupted"]
@@ -119,7 +119,7 @@ def test_a_compaction_expires_snapshots_under_its_own_lease_and_counts_them(
     before = appended.snapshots()
     record = neve.compact(name, request=ALL, expire_snapshots=True, snapshot_retention_hours=24)
     assert (record.outcome, record.files_compacted) == (RunOutcome.DONE, 3)
-    assert [record.run_id in holder for holder in holders] == [True]
+    assert [record.recorded_id in holder for holder in holders] == [True]
     assert record.stats is not None
     assert record.expiry is not None
     assert (record.stats.snapshots_expired, record.expiry.snapshots, record.expiry.outcome) == (3, 3, RunOutcome.DONE)
@@ -135,7 +135,7 @@ def test_a_compaction_expires_snapshots_under_its_own_lease_and_counts_them(
     (row,) = [row for row in neve.quarantine(name) if row.reason == "data file of expired snapshots"]
     assert (row.run_id, row.files, row.files_without_size) == (record.expiry.run_id, 3, 0)
     assert [(run.kind, run.outcome) for run in neve.runs(name)] == [("expire", "done"), ("compact", "done")]
-    assert neve.run(record.run_id).record["stats"]["snapshots_expired"] == 3
+    assert neve.run(record.recorded_id).record["stats"]["snapshots_expired"] == 3
 
     again = neve.compact(name, expire_snapshots=True)
     assert again.expiry is not None
@@ -174,7 +174,7 @@ def test_a_compaction_that_another_tool_rolled_back_is_withdrawn_by_the_next_exp
     record = neve.compact(name, request=ALL)
     with StateStore.open(f"sqlite:///{tmp_path}/state.db") as store:
         (commit,) = store.compaction_commits(record.table_uuid)
-        assert commit == CompactionCommit(record.run_id, "main", record.snapshots[0], commit.committed_ms)
+        assert commit == CompactionCommit(record.recorded_id, "main", record.snapshots[0], commit.committed_ms)
         appended.sql(f"CALL local.system.rollback_to_snapshot('{name}', {record.snapshot_before})")
         assert set(neve.expire(name).expired) >= set(record.snapshots)
         assert store.compaction_commits(record.table_uuid) == ()

@@ -17,7 +17,7 @@ from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
 from neve.spark.tasks.rewrite import SparkEngine
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,10 +112,10 @@ def test_an_interrupted_run_whose_table_was_dropped_since_is_kept_until_somebody
     (found,) = neve.unfinished()
     replaced(bench)
     with pytest.raises(TableGoneError, match=rf"^Cannot resume run {found.run_id[:8]}: .*replaced") as refused:
-        neve.resume(found)
+        neve.resume(found.run_id)
     assert f"neve resume {found.run_id[:8]} --abandon" in str(refused.value.hint)
     assert neve.unfinished() != ()
     files = bench.on_disk()
-    assert neve.abandon(found).outcome is RunOutcome.FAILED
+    assert neve.resume(found.run_id, abandon=True).outcome is RunOutcome.FAILED
     assert neve.unfinished() == ()
     assert bench.on_disk() == files

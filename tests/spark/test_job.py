@@ -21,13 +21,15 @@ from typer.testing import CliRunner
 
 import neve.job
 from neve.api import Neve
+from neve.operations.registry import requested
+from neve.operations.requests import CompactRequest
 from neve.rewrite.record import RunOutcome
 from neve.spark.runtime import distribution, jars
 from neve.spark.runtime.coordinates import spark_coordinates
 from neve.spark.runtime.java import find_java
 from stack.endpoints import RestEndpoint, S3Endpoint
-from tests.render.runs import make_record
-from tests.samples.reading import duckdb_rows
+from tests.builders.run_records import make_record
+from tests.builders.table_contents import duckdb_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,16 +208,22 @@ def test_predicates_choose_files(run: Run) -> None:
 def test_what_was_asked_reaches_the_run_and_its_outcome_the_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def compact(_: Neve, table: str, *, request: Any, expire_snapshots: bool, snapshot_retention_hours: int) -> Any:
-        asked.append((table, request.tier, request.kernel, request.partitions, request.branch, request.force))
-        asked.append((expire_snapshots, snapshot_retention_hours))
+    def compact(_: Neve, table: str, **options: Any) -> Any:
+        asked.append((table, requested(CompactRequest, **options)))
         return make_record(outcome=RunOutcome.PARTLY_DONE)
 
     monkeypatch.setattr(Neve, "compact", compact)
     flags = ["--tier", "minor", "--kernel", "copy", "--partition", "day=2025-*", "--branch", "audit", "--force"]
     result = run("--table", "lake.db.t", *flags, "--expire-snapshots", "--snapshot-retention-hours", "168")
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (3, "partly-done")
-    assert asked == [("lake.db.t", "minor", "copy", ("day=2025-*",), "audit", True), (True, 168)]
+    chosen: dict[str, Any] = {
+        "tier": "minor",
+        "kernel": "copy",
+        "partitions": ("day=2025-*",),
+        "branch": "audit",
+        "force": True,
+    }
+    assert asked == [("lake.db.t", CompactRequest(**chosen, expire_snapshots=True, snapshot_retention_hours=168))]
 
 
 def test_a_warehouse_means_nothing_to_a_submitted_job(run: Run) -> None:

@@ -18,9 +18,9 @@ from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
 from neve.spark.tasks.rewrite import SparkEngine
-from tests.spark.deleting import MERGE_ON_READ, delete_equal
-from tests.spark.hand import Hand
-from tests.spark.rewriting import Bench
+from tests.builders.spark_deletes import MERGE_ON_READ, delete_equal
+from tests.builders.spark_files import TableFiles
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def states(record: RunRecord) -> dict[GroupState, int]:
 
 def reads_right(bench: Bench, ids: list[int], *, since: int | None) -> None:
     """Every snapshot of ours since that one, and the table once others have written to it."""
-    hand = Hand.on(bench, 0)
+    hand = TableFiles.on(bench, 0)
     snapshots = [snapshot.snapshot_id for snapshot in hand.snapshots()]
     for snapshot in snapshots[snapshots.index(since) :] if since is not None else snapshots[-1:]:
         assert hand.reads(snapshot) == ids
@@ -76,7 +76,7 @@ def test_deletes_land_on_every_group_of_a_plan_and_none_is_redone(kind: str, ker
     def strike() -> None:
         nonlocal head
         bench.sql("DELETE FROM {} WHERE id % 5 = 0")
-        head = Hand.on(bench, 0).head()
+        head = TableFiles.on(bench, 0).head()
 
     record = bench.compact(kernel, strike=strike)
 
@@ -106,12 +106,12 @@ def test_every_snapshot_on_the_way_reads_right_where_another_file_needs_the_dele
     bench = make(*KINDS[kind], partitions="")
     inputs = bench.paths()
     append(bench, 120)
-    planned = Hand.on(bench, 0).head()
+    planned = TableFiles.on(bench, 0).head()
 
     record = bench.compact(paths=inputs, strike=lambda: bench.sql("DELETE FROM {} WHERE id % 5 = 0"))
 
     assert states(record) == {COMMITTED: 1}, record.groups
-    snapshots = [snapshot.snapshot_id for snapshot in Hand.on(bench, 0).snapshots()]
+    snapshots = [snapshot.snapshot_id for snapshot in TableFiles.on(bench, 0).snapshots()]
     after = snapshots[snapshots.index(planned) + 1 :]
     assert len(after) == (3 if KINDS[kind][1] == "partition" else 2)
     reads_right(bench, [i for i in range(180) if i % 5], since=after[0])
@@ -254,22 +254,22 @@ def test_deletes_that_land_before_a_run_is_resumed_are_moved(version: int, make:
         bench.sql("DELETE FROM {} WHERE id % 7 = 0")
         monkeypatch.setattr(SparkEngine, "run", lambda _, orders: iter(orders))  # a group that is redone would be no result
         (journalled,) = [found for found in neve.unfinished() if found.plan.table.name == bench.name]
-        record = neve.resume(journalled)
+        record = neve.resume(journalled.run_id)
     assert states(record) == {COMMITTED: GROUPS}, record.groups
     reads_right(bench, [i for i in range(120) if i % 5 and i % 7], since=record.snapshots[-1])
 
 
-def converted_table(make: Make, version: int) -> Hand:
+def converted_table(make: Make, version: int) -> TableFiles:
     """Two files with ten ids each, of which 5, 6 and 15 are deleted by equality."""
     bench = make(version, partitions="", files=0)
     bench.sql("ALTER TABLE {} DROP COLUMN p")
     for start in (0, 10):
         bench.sql(f"INSERT INTO {{}} SELECT id FROM range({start}, {start + 10}, 1, 1)")
     delete_equal(bench, [{"id": 5}, {"id": 6}, {"id": 15}])
-    return Hand.on(bench, version)
+    return TableFiles.on(bench, version)
 
 
-def convert(hand: Hand, rows: dict[int, list[int]]) -> None:
+def convert(hand: TableFiles, rows: dict[int, list[int]]) -> None:
     """Deletes of positions in these files, in place of the equality delete."""
     live = hand.live()
     (equality,) = live[0].described_deletes.values()
@@ -277,7 +277,7 @@ def convert(hand: Hand, rows: dict[int, list[int]]) -> None:
     hand.bridge.row_delta(added, [equality], referenced=[file.path for file in live], head=hand.head(), summary={})
 
 
-def hand_reads(hand: Hand, ids: list[int], *, since: int) -> None:
+def hand_reads(hand: TableFiles, ids: list[int], *, since: int) -> None:
     snapshots = [snapshot.snapshot_id for snapshot in hand.snapshots()]
     for snapshot in snapshots[snapshots.index(since) :]:
         assert hand.reads(snapshot) == ids

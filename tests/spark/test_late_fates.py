@@ -19,8 +19,8 @@ from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
-from tests.samples.reading import data_files, local
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import data_files, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ def test_a_group_that_landed_and_is_held_by_a_tag_alone_ends_in_doubt_with_its_f
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as later:
         monkeypatch.setitem(vars(later.connection), "spark", bench.spark)
         (journalled,) = later.unfinished()
-        record = later.resume(journalled)
+        record = later.resume(journalled.run_id)
     (group,) = record.groups
     assert (record.outcome, group.state) == (RunOutcome.FAILED, GroupState.IN_DOUBT)
     assert group.reason.endswith("it may have landed before")
@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_what_is_committed_and_the_rest_is_resumed(moment: str, ben
     assert states.count(GroupState.COMMITTED) in ({1} if moment == "after a commit" else {0, 1})
     assert bench.ids() == list(range(30))
     assert len(bench.paths()) > 3
-    record = neve.resume(journalled)
+    record = neve.resume(journalled.run_id)
     assert record.outcome is RunOutcome.DONE
     assert len(bench.paths()) == 3
     assert bench.ids() == list(range(30))

@@ -15,7 +15,7 @@ import pytest
 
 from neve.spark.runtime import distribution
 from neve.spark.runtime.jars import default_cache
-from tests.local_catalog import local_catalog
+from tests.builders.local_catalog import local_catalog
 
 _SPARK_4 = distribution.minor(distribution.installed().spark_version) >= (4, 0)
 _TOOLS = ["bash", "sh", "env", "dirname", "basename", "uname", "ls", "tr", "sed", "grep", "cat", "rm", "mkdir", "ps", "nice"]

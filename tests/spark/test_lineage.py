@@ -11,8 +11,8 @@ import pytest
 
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import WorkResult
-from tests.spark.one_kernel import rewrite
-from tests.spark.rewriting import Bench
+from tests.builders.kernel_rewrites import rewrite
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

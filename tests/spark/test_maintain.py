@@ -17,8 +17,8 @@ from neve.errors import StorageError
 from neve.maintenance.steps import MaintainRecord, Step, StepOutcome
 from neve.rewrite.record import RunOutcome
 from neve.state.rows import Run
-from tests.spark.keeping import Moved, opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import Moved, opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,7 +169,7 @@ def test_a_rewrite_that_stopped_is_ended_first_and_its_files_are_no_orphans(
     ended = neve.run(open_runs[0].run_id)
     assert (ended.outcome, ended.record["reason"]) == (
         "failed",
-        f"it was interrupted; run {record.run_id[:8]} went on with it",
+        f"it was interrupted; run {record.recorded_id[:8]} went on with it",
     )
 
 

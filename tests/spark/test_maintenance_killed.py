@@ -22,10 +22,10 @@ from neve.commit.marker import Marker
 from neve.maintenance.quarantine import TRASH, Candidate, Fate
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
-from tests.spark.expiring import Expiring
-from tests.spark.keeping import entries, manifest_paths
-from tests.spark.killing import DOOMED, OPERATIONS, Ahead, kill_all, open_neve
-from tests.spark.rewriting import Bench
+from tests.builders.expired_tables import Expiring
+from tests.builders.killed_operations import DOOMED, OPERATIONS, Ahead, kill_all, open_neve
+from tests.builders.spark_connections import entries, manifest_paths
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,11 @@ NOT_RECORDED = {
     "orphans": "before StateStore.finish_run",
 }
 """All is done but the record; of an expiry the snapshots are gone, and the files that only they needed not written down."""
-ONLY_MARKED = {**dict.fromkeys(OPERATIONS, "after TableBridge.swap_property"), "prevent": "before TableBridge.swap_properties"}
+ONLY_MARKED = {
+    **dict.fromkeys(OPERATIONS, "after TableBridge.swap_property"),
+    **dict.fromkeys(("settle", "purge", "restore"), "after PlainEntry.swap_property"),
+    "prevent": "before TableBridge.swap_properties",
+}
 """The lease is taken, and nothing has happened."""
 ROUNDS = {"not_noted": NOT_NOTED, "not_done": NOT_DONE, "not_recorded": NOT_RECORDED, "only_marked": ONLY_MARKED}
 WITHOUT_LEASE = ("start_run", "finish_run", "swap_properties")

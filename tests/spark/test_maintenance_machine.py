@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,11 +30,11 @@ from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
-from tests.spark.fuses import CALLS, Fuse
-from tests.spark.keeping import opened
-from tests.spark.rewriting import Bench
-from tests.spark.upkeep_writers import Writers, chosen, step, steps_of, which
-from tests.spark.upkeeping import DAY, AheadClock, WrittenTable, digest
+from tests.builders.java_tables import DAY, AheadClock, WrittenTable, digest
+from tests.builders.machine_writers import Writers, chosen, step, steps_of, which
+from tests.builders.port_fuses import CALLS, Fuse
+from tests.builders.spark_connections import opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,7 +206,7 @@ class Upkeep(Writers):
         for run in begun:
             prefixes = tuple(group.output_prefix for group in run.groups)
             self.may_go = frozenset(path for path in self.seen.keys() - self.table.named() if path.startswith(prefixes))
-            self._carry_out("resume", lambda neve, run=run: neve.resume(run), trouble)
+            self._carry_out("resume", methodcaller("resume", run.run_id), trouble)
 
     @step(3, trouble=troubles, at=st.one_of(st.none(), which), keep=st.sampled_from([1, 3]), metadata_only=st.booleans())
     def expire(self, trouble: Trouble, at: int | None, keep: int, metadata_only: bool) -> None:
@@ -301,6 +302,7 @@ class Upkeep(Writers):
     def ttl(self, trouble: Trouble) -> None:
         seen = self._carry_out("ttl", lambda neve: neve.ttl(self.table.name), Trouble())
         assert seen is not None
+        assert seen.cutoff_ms is not None
         left = self.shown("main") - self._past(seen.cutoff_ms)
         record = self._carry_out("ttl", lambda neve: neve.ttl(self.table.name, enforce=True), trouble)
         assert record is None or (record.outcome is not RunOutcome.FAILED and self.shown("main") == left), record
@@ -393,10 +395,10 @@ FEW = settings(
 
 
 def test_nothing_is_lost_whatever_maintenance_and_others_do(make: Make) -> None:
-    run_state_machine_as_test(lambda: Upkeep(make), settings=FEW)
+    run_state_machine_as_test(lambda: Upkeep(make), settings=FEW)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_over_many_histories(make: Make) -> None:
-    run_state_machine_as_test(lambda: Upkeep(make), settings=settings(FEW, max_examples=6, stateful_step_count=40))
+    run_state_machine_as_test(lambda: Upkeep(make), settings=settings(FEW, max_examples=6, stateful_step_count=40))  # type: ignore[arg-type]

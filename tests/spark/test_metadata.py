@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -22,21 +21,12 @@ from neve.spark.table.metadata import LargeTableReader
 from neve.table.depth import Depth
 from neve.table.files import FileColumns
 from neve.table.state import TableName
+from tests.builders.table_contents import by_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAMESPACE = "metadata"
-
-
-def by_path(files: FileColumns) -> list[dict[str, object]]:
-    """The rows in an order of their own, partitions spelled out."""
-    names = pa.array([f"{p.spec_id}:{p.path}" for p in files.partitions])
-    spelled = files.table.set_column(3, "partition", pc.take(names, files.table.column("partition")))
-    for name in files.bounds.column_names if files.bounds is not None else ():
-        spelled = spelled.append_column(name, files.bounds.column(name))
-    keys = [("path", "ascending"), ("content_offset", "ascending")]
-    return list(spelled.sort_by(keys).to_pylist())
 
 
 def assert_readers_agree(spark: SparkSession, warehouse: Path, table: str, cache: MetadataCache | None = None) -> FileColumns:
@@ -56,6 +46,7 @@ def assert_equal_answers(reader: TableReader, another: TableReader) -> FileColum
         assert by_path(large) == by_path(plain)
         assert set(large.partitions) == set(plain.partitions)
         assert [files.bounds is not None for files in (plain, large)] == [bool(bounds)] * 2
+    assert plain is not None
     return plain
 
 

@@ -18,8 +18,8 @@ from neve.api import Neve
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
-from tests.samples.reading import plain_rows
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import plain_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,11 +55,17 @@ def test_the_spark_kernel_leaves_such_files_alone_and_the_arrow_kernel_keeps_eve
     assert bench.duckdb() == expected
 
 
-def test_ttl_deletes_by_the_times_that_were_written(bench: Bench, tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("options", [{}, {"spark.datasource.iceberg.vectorization-enabled": "true"}], ids=["plain", "options"])
+def test_ttl_deletes_by_the_times_that_were_written(
+    bench: Bench, tmp_path: Path, spark: SparkSession, options: dict[str, str]
+) -> None:
     loaded = load_settings(environ={}, flags={"state.url": f"sqlite:///{tmp_path / 'state.db'}"})
     name = f"{bench.namespace}.{bench.name}"
     bench.sql("ALTER TABLE {} SET TBLPROPERTIES ('neve.ttl' = '30 days', 'neve.ttl-column' = 'ts')")
-    with Neve.open(loaded, spark=spark) as neve:
+    caller = spark.newSession()
+    for key, value in options.items():
+        caller.conf.set(key, value)
+    with Neve.open(loaded, spark=caller) as neve:
         neve.ttl(f"local.{name}")
         record = neve.ttl(f"local.{name}", enforce=True)
     assert (record.outcome, record.counts.rows_deleted) == (RunOutcome.DONE, 2)

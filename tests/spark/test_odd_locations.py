@@ -27,8 +27,8 @@ from neve.spark.maintenance.judging import as_read, key_of
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.spark.table.bridge import TableBridge
 from neve.table.location import CUT, Spellings, address, cut_by_java
-from tests.spark.keeping import opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,7 +197,7 @@ def test_a_purge_after_old_metadata_was_registered_again_names_the_restore(
         r"^Cannot purge files of local\.odd\.again: its metadata needs \S+, which run [0-9a-f]{8} moved to the", text
     )
     assert "older metadata was registered again" in text
-    assert f"neve restore {expired.run_id[:8]} --table local.odd.again" in str(raised.value.hint)
+    assert f"neve restore {expired.recorded_id[:8]} --table local.odd.again" in str(raised.value.hint)
     bridge = TableBridge(spark, neve.connection.name("odd.again"))
     with pytest.raises(MissingFileError):
         list(SparkReachability(spark, bridge).needed(["/x"]))

@@ -14,9 +14,9 @@ import pytest
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
-from tests.samples.reading import local
-from tests.spark.keeping import opened
-from tests.spark.test_delete_kernels import SPACE, Written
+from tests.builders.delete_kernel_tables import SPACE, Written
+from tests.builders.spark_connections import opened
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def rows(spark: SparkSession, name: str, columns: str) -> list[tuple[Any, ...]]:
 
 def files(spark: SparkSession, name: str) -> int:
     spark.sql(f"REFRESH TABLE local.{name}")
-    return int(spark.sql(f"SELECT count(*) AS n FROM local.{name}.data_files").first().n)  # type: ignore[union-attr]
+    return int(spark.sql(f"SELECT count(*) AS n FROM local.{name}.data_files").first().n)
 
 
 @pytest.mark.parametrize("kernel", [None, Kernel.ARROW, Kernel.SPARK])
@@ -121,7 +121,7 @@ def test_files_with_equality_deletes_on_a_nested_key_are_left_alone_by_every_ker
     top = pa.field("s", pa.struct([leaf]), metadata={"PARQUET:field_id": str(table.java.schema().findField("s").fieldId())})
     path = table.data / "equality.parquet"
     pq.write_table(pa.Table.from_pylist([{"s": {"k": None}}], schema=pa.schema([top])), path)
-    ids = spark.sparkContext._gateway.new_array(table.jvm.int, 1)  # type: ignore[union-attr]
+    ids = spark.sparkContext._gateway.new_array(table.jvm.int, 1)
     ids[0] = key
     table.commit(table.builder(path, "parquet", 1).ofEqualityDeletes(ids).build())
     # What the guard is for: the same table gives two answers.

@@ -20,7 +20,7 @@ from neve.rewrite.record import GroupState, RunOutcome
 from neve.rewrite.work_order import WorkOrder, WorkResult
 from neve.settings import load_settings
 from neve.spark.table.bridge import TableBridge
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def test_orders_carried_out_apart_are_committed_together_and_no_row_changes(open
     assert (record.files_compacted, record.files_written, record.rows, len(record.snapshots)) == (4, 2, 200, 1)
     assert bench.paths() == {output.path for result in results for output in result.outputs}
     assert bench.duckdb() == before
-    assert opened.run(record.run_id).outcome == "done"
+    assert opened.run(record.recorded_id).outcome == "done"
 
 
 def test_a_result_that_was_tampered_with_is_refused_by_the_proof_and_the_honest_one_is_not(opened: Neve, bench: Bench) -> None:

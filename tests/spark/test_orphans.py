@@ -19,22 +19,23 @@ from pyiceberg.table import Table
 
 from neve.api import Neve
 from neve.commit.marker import PROPERTY, Marker
+from neve.context.table import TableContext
 from neve.errors import BadRequestError, InDoubtError, LeaseHeldError
 from neve.maintenance.orphans import OrphanRules, Verdict
+from neve.operations import other_versions
+from neve.operations.other_versions import OtherVersions, open_versions
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
-from neve.spark.maintenance import versions
 from neve.spark.maintenance.judging import is_inside, located, verdicts
 from neve.spark.maintenance.orphans import SparkOrphanSearch
-from neve.spark.maintenance.versions import Versions
 from neve.spark.table.bridge import TableBridge
 from neve.state import StateStore
 from neve.storage.files import REFUSAL
 from neve.table.location import Spellings, home_of
-from tests.maintenance.listed import Listed
-from tests.spark.orphaning import BY_DAY, DAY, Yard
-from tests.spark.rewriting import Bench
+from tests.builders.orphan_tables import BY_DAY, DAY, Yard
+from tests.builders.quarantine_lists import ListedQuarantine
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +56,8 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def quarantine(monkeypatch: pytest.MonkeyPatch) -> Listed:
-    listed = Listed()
+def quarantine(monkeypatch: pytest.MonkeyPatch) -> ListedQuarantine:
+    listed = ListedQuarantine()
     for method in ("record_candidates", "quarantined"):
         told = getattr(listed, method)
         monkeypatch.setattr(StateStore, method, lambda _, *args, told=told, **words: told(*args, **words), raising=False)
@@ -64,7 +65,7 @@ def quarantine(monkeypatch: pytest.MonkeyPatch) -> Listed:
 
 
 @pytest.fixture
-def make(spark: SparkSession, warehouse: Path, neve: Neve, quarantine: Listed) -> Iterator[Make]:
+def make(spark: SparkSession, warehouse: Path, neve: Neve, quarantine: ListedQuarantine) -> Iterator[Make]:
     made = []
 
     def make(
@@ -187,6 +188,16 @@ def test_fresh_files_may_be_a_writer_s(yard: Yard) -> None:
     assert ([Path(file.path).name for file in record.files], record.verdicts[Verdict.FRESH]) == (["old.parquet"], 1)
 
 
+def test_young_files_are_due_when_the_oldest_of_them_reaches_the_age(yard: Yard) -> None:
+    yard.plant("data/younger.parquet", days=1)
+    first = Path(yard.plant("data/first.parquet", days=2.9))
+    record = yard.run(dry_run=True)
+    assert record.reason == "2 files that no snapshot needs are younger than 3 days"
+    [rule] = record.not_due
+    written_ms = int(first.stat().st_mtime * 1000)
+    assert rule.due_ms == written_ms + 3 * 86_400_000 + 1
+
+
 def test_the_floor_gives_way_to_two_flags_together(yard: Yard) -> None:
     yard.plant("data/young.parquet", days=0.5)
     with pytest.raises(BadRequestError, match=r"^Cannot take files of 60 min for orphans: writers may need up to 3 days"):
@@ -256,6 +267,16 @@ def test_tables_inside_one_another_stop_it_on_both_sides(yard: Yard, make: Make,
         yard.run()
     with pytest.raises(InDoubtError, match=rf"{yard.bench.name} has files in (file:)?{yard.home}"):
         nested.run()
+
+
+def test_a_young_file_that_another_table_imported_is_not_one_that_no_snapshot_needs(yard: Yard, make: Make) -> None:
+    other, imported = make(), f"{yard.home}/import/f.parquet"
+    Path(imported).parent.mkdir()
+    pq.write_table(other.load().scan().to_arrow(), imported)
+    other.load().add_files([imported])
+    record = yard.run(dry_run=True)
+    assert (record.verdicts.get(Verdict.FRESH, 0), record.verdicts[Verdict.SHARED]) == (0, 1)
+    assert record.reason == "every file is accounted for"
 
 
 def test_another_table_s_data_path_counts_as_its_place(yard: Yard, make: Make) -> None:
@@ -393,20 +414,22 @@ def test_a_metadata_file_that_may_not_be_read_is_not_taken_for_one_that_is_gone(
     there.mkdir()
     (there / "inside").touch()  # Java cannot read a directory, and says that it was not found
     yard.age()
-    with pytest.raises(InDoubtError, match=r"^Cannot tell which table .*00098-x\.metadata\.json belongs to: "):
-        Versions(TableBridge(yard.bench.spark, yard.neve.connection.name(yard.name))).owners([str(there)])
+    with TableContext(yard.neve.connection, yard.name) as context:
+        versions = open_versions(context)
+        with pytest.raises(InDoubtError, match=r"^Cannot tell which table .*00098-x\.metadata\.json belongs to: "):
+            versions.owners([str(there)], may_be_gone=True)
 
 
 def test_a_version_that_is_gone_when_it_is_looked_at_stops_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     version = plain(twin_of(yard).metadata_location)
     yard.age()
-    real = SparkOrphanSearch.owners
+    real = OtherVersions.owners
 
-    def late(search: SparkOrphanSearch, paths: Any) -> dict[str, str]:
+    def late(versions: OtherVersions, paths: Any, **options: bool) -> dict[str, str]:
         version.unlink()
-        return real(search, paths)
+        return real(versions, paths, **options)
 
-    monkeypatch.setattr(SparkOrphanSearch, "owners", late)
+    monkeypatch.setattr(OtherVersions, "owners", late)
     with pytest.raises(InDoubtError, match=r"metadata\.json belonged to: it is gone since it was listed$"):
         yard.run()
     assert yard.quarantine.files == {}
@@ -416,7 +439,7 @@ def test_many_versions_that_are_not_in_the_history_stop_it(yard: Yard, monkeypat
     twin_of(yard)
     yard.append(60, 61)
     yard.age()
-    monkeypatch.setattr(versions, "_MOST_BESIDE", 0)
+    monkeypatch.setattr(other_versions, "_MOST_SNAPSHOTS", 0)
     with pytest.raises(InDoubtError, match=r"metadata\.json are not in its history, and have over 0 snapshots of their own$"):
         yard.run()
     assert yard.quarantine.files == {}
@@ -632,6 +655,15 @@ def test_what_spark_makes_of_a_file_is_what_the_rules_make_of_it(spark: SparkSes
             "/t/_neve=1/f",
             "/t/a/.neve-trash/f",
         ),
+        *(
+            "/t/c/metadata",
+            "/t/c/offsets/0",
+            "/t/c/sources/0/0",
+            "/t/c/state/0/1/2.zip",
+            "/t/chk-1/f",
+            "/t/metadata/f",
+            "/t/a/0",
+        ),
         *("/t/_delta_log/0.json", "/t/a/.hoodie", "/t/a_delta_log/f", "/t/a/_delta_logs", "/t/a.hoodie/f"),
         *(
             "/t/m/1.metadata.json",
@@ -687,7 +719,7 @@ def drop(bench: Bench, name: str) -> None:
 
 
 def commit_file(yard: Yard, spelled: str) -> None:
-    iceberg: Any = yard.bench.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    iceberg: Any = yard.bench.spark._jvm.org.apache.iceberg
     table = TableBridge(yard.bench.spark, yard.neve.connection.name(yard.name)).table
     builder = iceberg.DataFiles.builder(table.spec()).withPath(spelled).withFileSizeInBytes(4)
     table.newAppend().appendFile(builder.withFormat("parquet").withRecordCount(1).build()).commit()

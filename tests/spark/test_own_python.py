@@ -13,7 +13,7 @@ import pytest
 from neve.spark.runtime import distribution, jars
 from neve.spark.runtime.coordinates import spark_coordinates
 from neve.spark.runtime.java import find_java
-from tests.local_catalog import local_catalog
+from tests.builders.local_catalog import local_catalog
 
 JARS_CACHE = jars.default_cache()
 _SCRIPT = """
@@ -64,7 +64,7 @@ def bare_python() -> Path:
         pytest.skip("the base interpreter has pyarrow")
     same = [
         subprocess.run([python, *listed[1:]], capture_output=True, check=True).stdout
-        for python in (base / "python3", *listed[:1])
+        for python in (str(base / "python3"), *listed[:1])
     ]
     assert same[0] == same[1]
     return base

@@ -12,7 +12,7 @@ from neve.api import Neve
 from neve.errors import CommitConflictError
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from neve.rewrite.content import Fingerprint, Measured, probe_result
 from neve.rewrite.group import Kernel
 from neve.spark.tasks.probe import Probe, require_query
 from neve.table.state import TableName
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

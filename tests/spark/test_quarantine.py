@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.api import Neve
+from neve.context.connection import Connection
 from neve.errors import BadRequestError, LeaseHeldError
 from neve.maintenance.quarantine import TRASH, Candidate, Fate, FateChange
 from neve.maintenance.record import Operation
+from neve.operations import reachable
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +31,7 @@ DAY = 86_400_000
 
 class MovedClock:
     def __init__(self) -> None:
-        self.ms = 1_750_000_000_000
+        self.ms = 4_000_000_000_000  # ahead: files were written before they are recorded
 
     def now_ms(self) -> int:
         return self.ms
@@ -93,8 +95,11 @@ def make(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
         yield make
 
 
-@pytest.fixture
-def table(make: Callable[[], Quarantined]) -> Quarantined:
+@pytest.fixture(params=["plain", "java"])
+def table(make: Callable[[], Quarantined], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Quarantined:
+    """Its entry in the catalog is changed in plain Python, and by Iceberg's Java as in other catalogs."""
+    if request.param == "java":
+        monkeypatch.setattr(Connection, "entry", lambda *_: None)
     return make()
 
 
@@ -138,7 +143,7 @@ def test_what_the_table_needs_stays_and_the_rest_goes_to_a_trash_that_gives_it_b
     assert (back.outcome, back.files) == (RunOutcome.DONE, 1)
     assert Path(rightly).read_bytes() == content
     assert table.trash() == []
-    assert table.neve.run(done.run_id).kind == "quarantine"
+    assert table.neve.run(done.recorded_id).kind == "quarantine"
     table.reads(30)
 
 
@@ -187,10 +192,10 @@ def test_a_file_outside_of_the_table_is_judged_only_by_the_table_it_was_recorded
     uuid = str(table.bench.load().metadata.table_uuid)
     with StateStore.open(table.state) as store:
         for name in ("dr.db.t", "local.quarantine.renamed"):
-            store.start_run(Run(f"of {name}", uuid, name, "orphans", 1))
+            store.start_run(Run(f"{table.name} of {name}", uuid, name, "orphans", 1))
     for name, file in files.items():
         file.write_text("data")
-        table.doom(str(file), run_id=f"of {name}")
+        table.doom(str(file), run_id=f"{table.name} of {name}")
     record = table.neve.settle(table.name, at_once=True)
     assert (record.files, record.elsewhere) == (1, {"dr.db.t": 1, "an unknown table": 1})
     assert [name for name, file in files.items() if file.exists()] == ["dr.db.t", "unknown"]
@@ -216,3 +221,16 @@ def test_a_table_whose_files_are_not_to_be_removed_keeps_them(table: Quarantined
         "the table property gc.enabled is false, so no file is removed",
     )
     assert Path(path).exists()
+
+
+def test_what_a_large_table_needs_is_found_on_spark_and_the_same_files_go(
+    make: Callable[[], Quarantined], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make()
+    wrongly, rightly = sorted(table.bench.paths())[0], stray(table)
+    table.doom(wrongly, rightly)
+    monkeypatch.setattr(reachable, "_MOST_FILES", 0)
+    done = table.neve.settle(table.name, at_once=True)
+    assert (done.outcome, done.files, done.needed) == (RunOutcome.DONE, 1, 1)
+    assert table.fates() == {wrongly: Fate.NEEDED, rightly: Fate.TRASHED}
+    table.reads(30)

@@ -13,7 +13,7 @@ from neve.errors import BadRequestError
 from neve.rewrite.group import Tier
 from neve.rewrite.planner import Request
 from neve.settings import load_settings
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ def test_a_run_tells_what_queries_read_before_and_after(bench: Bench, opened: Ca
         assert gain.predicted.bytes == gain.before.bytes
     assert (nothing.before.files, nothing.predicted.files) == (0, 0)
     assert all(gain.before.planning_seconds and gain.before.row_groups >= gain.before.files for gain in record.queries[:5])
-    assert place.run(record.run_id).record["queries"][0]["query"] == "city = 'city 07'"
+    assert place.run(record.recorded_id).record["queries"][0]["query"] == "city = 'city 07'"
 
 
 def test_a_plan_tells_without_a_run(bench: Bench, opened: Callable[..., Neve]) -> None:

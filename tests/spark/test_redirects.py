@@ -12,7 +12,7 @@ from neve.errors import BadRequestError
 from neve.rewrite.group import Kernel
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
-from tests.spark.limiting import Kept, maker
+from tests.builders.ttl_tables import Kept, maker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,10 +22,10 @@ from neve.rewrite.planner import Request, plan
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.settings import load_settings
 from neve.table.state import TableState
-from tests.samples.reading import data_files
-from tests.spark.deleting import MERGE_ON_READ, delete_equal
-from tests.spark.evolving import evolved
-from tests.spark.rewriting import Bench
+from tests.builders.evolved_tables import evolved
+from tests.builders.spark_deletes import MERGE_ON_READ, delete_equal
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import data_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

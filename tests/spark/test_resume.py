@@ -20,7 +20,7 @@ from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.samples import SAMPLES, Target
 from neve.settings import load_settings
 from neve.spark.tasks.rewrite import SparkEngine
-from tests.samples.reading import duckdb_rows
+from tests.builders.table_contents import duckdb_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ def resume(neve: Neve, monkeypatch: pytest.MonkeyPatch) -> tuple[RunRecord, list
 
     monkeypatch.setattr(SparkEngine, "run", counting)
     (journalled,) = neve.unfinished()
-    record = neve.resume(journalled)
+    record = neve.resume(journalled.run_id)
     assert Neve.open(load_settings(), warehouse=None).unfinished() == ()
     return record, redone
 

@@ -16,8 +16,8 @@ from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.manifests import SparkManifests
 from neve.spark.table.bridge import TableBridge
 from neve.table.units import MIB
-from tests.spark.keeping import entries, manifest_paths, opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import entries, manifest_paths, opened
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 from neve.health.row_changes import changes_rows
 from neve.spark.table.bridge import TableBridge
 from neve.table.state import TableName
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

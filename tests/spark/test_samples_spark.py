@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from neve.errors import BadRequestError
 from neve.samples import SAMPLES, Target
 from neve.samples.equality_deletes import add_equality_deletes
-from tests.samples.reading import data_files, duckdb_rows, local, plain_rows
+from tests.builders.table_contents import data_files, duckdb_rows, local, plain_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

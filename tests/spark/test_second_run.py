@@ -15,7 +15,7 @@ from neve.rewrite.planner import Request
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.settings import load_settings
 from neve.spark.tasks.rewrite import SparkEngine
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,6 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from neve.commit.tools import Tools
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import RunOutcome
 from neve.rewrite.work_order import FailedOrder, InputFile, WorkOrder, WorkResult, WriteSettings
@@ -26,8 +25,9 @@ from neve.spark.tasks.sorting import Sorter
 from neve.spark.tasks.spark_kernel import SparkKernel
 from neve.table.layout import Layout, LayoutKind, SortField, sorted_by
 from neve.table.state import TableName
-from tests.samples.reading import data_files, duckdb_query, local
-from tests.spark.rewriting import Bench
+from tests.builders.contexts import FakeContext
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import data_files, duckdb_query, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ EVERY_TYPE = f"""SELECT id,
     IF(r < 3, NULL, unhex(repeat(hex(r * 37), CAST(r % 2 AS INT) + 1))) AS binary,
     IF(r = 0, NULL, named_struct('leaf', IF(r < 3, NULL, r))) AS nest
     FROM (SELECT id, pmod(hash(id), 40) AS r FROM range(0, {ROWS}, 1, 4))"""
-TYPES = ("boolean", "int", "long", "float", "double", "decimal", "wide", "date", "timestamp", "naive")
+TYPES: tuple[str, ...] = ("boolean", "int", "long", "float", "double", "decimal", "wide", "date", "timestamp", "naive")
 TYPES += ("string", "binary", "nest.leaf")
 
 
@@ -82,7 +82,7 @@ class LaidOut(Bench):
     layout: Layout = field(default_factory=lambda: Layout.parse("id"))
     target_bytes: int = 10_000
 
-    def _tools(self, *args: Any) -> Tools:
+    def _tools(self, *args: Any) -> FakeContext:
         tools = super()._tools(*args)
         self.engine.engine = Arranging(self.engine.engine, self.layout, self.target_bytes)  # type: ignore[assignment]
         return tools

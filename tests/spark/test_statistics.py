@@ -14,9 +14,9 @@ from neve.api import Neve
 from neve.maintenance.statistics import RELATIVE_ERROR, THETA, StatisticsRecord
 from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.statistics import SparkStatistics
-from tests.samples.reading import local
-from tests.spark.keeping import opened
-from tests.spark.rewriting import Bench
+from tests.builders.spark_connections import opened
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

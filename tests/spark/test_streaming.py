@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -14,8 +14,8 @@ from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
-from tests.samples.reading import duckdb_query
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
+from tests.builders.table_contents import duckdb_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +88,7 @@ def test_a_stream_in_and_a_stream_out_are_exactly_once_through_compactions(
     compactions: int, bench: Bench, compact: Compact, tmp_path: Path
 ) -> None:
     streams = Streams(bench, tmp_path)
-    records = []
+    records: list[Any] = []
     for until in (compactions // 2, compactions):  # in the middle, both jobs stop and go on from their checkpoints
         with streams:
             while len(records) < until:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neve.errors import BadRequestError, CommitUnknownError
+from neve.maintenance.ttl import TtlRule, limits_of
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
+from neve.spark.maintenance.ttl import predicate
 from neve.spark.table.bridge import TableBridge
+from neve.spark.tasks.staging import exact_times
+from neve.table.calendar import days_to
 from neve.table.state import TableName
-from tests.spark.limiting import CLOCK, DAY, NOON, Kept, Make, Moved, maker, striking, swap_names, with_two_times
+from tests.builders.ttl_tables import CLOCK, DAY, NOON, Kept, Make, Moved, maker, striking, swap_names, with_two_times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +129,7 @@ def test_dates_numbers_and_texts_tell_a_time_too_and_what_tells_none_stays(make:
         "(3, NULL, NULL, 0, 0, '')",
         "(4, NULL, NULL, NULL, 1747396799, '2024')",
         "(5, NULL, NULL, -1, NULL, 'n/a')",
-        *(f"({6 + i}, NULL, NULL, NULL, NULL, {text})" for i, text in enumerate(NO_DAYS)),
+        *(f"({6 + i}, NULL, NULL, {20200000 + 50 * i}, NULL, {text})" for i, text in enumerate(NO_DAYS)),
     ]
     days = "named_struct('ts', to_timestamp(concat(n, 'Z')), 'a.b', CAST(d AS DATE)), CAST(d AS DATE)"
     casts = f"CAST(n AS TIMESTAMP_NTZ), CAST(d AS DATE), day, ms, text, {days}"
@@ -146,7 +150,7 @@ def test_a_first_enforcement_needs_a_preview_and_takes_its_cutoff(make: Make, cl
     table.append(0, 40, 29.5)
     with pytest.raises(BadRequestError, match=r"Cannot enforce the limit of local.ttl.ttl\d+: it was never previewed"):
         table.ttl(enforce=True)
-    table.ttl(dry_run=True)
+    assert not table.ttl(dry_run=True).recorded
     with pytest.raises(BadRequestError, match="it was never previewed"):
         table.ttl(enforce=True)
     preview = table.ttl()
@@ -156,6 +160,8 @@ def test_a_first_enforcement_needs_a_preview_and_takes_its_cutoff(make: Make, cl
     first = table.ttl(enforce=True)
     assert (first.cutoff_ms, first.counts, table.ids()) == (preview.cutoff_ms, preview.counts, [1])
     second = table.ttl(enforce=True)
+    assert second.cutoff_ms is not None
+    assert first.cutoff_ms is not None
     assert (second.cutoff_ms - first.cutoff_ms, second.previewed_by, table.ids()) == (DAY * 1000, None, [])
     with pytest.raises(BadRequestError, match=r"Cannot keep rows of .* for 60 min only: that is below ttl-floor, 24 h"):
         table.ttl("1 h")
@@ -315,3 +321,15 @@ def test_an_idle_table_keeps_its_rows_whatever_maintenance_runs(make: Make, cloc
             assert table.ids() == kept, f"lost rows by {step} of {steps}"
         left = neve.ttl(name, enforce=True)
     assert (left.outcome, left.counts.nothing) == (RunOutcome.NOTHING_TO_DO, True)
+
+
+@pytest.mark.parametrize("year", [-290_000, -975, 1, 525, 2025])
+def test_spark_reads_a_cutoff_of_any_year(spark: SparkSession, year: int) -> None:
+    days = days_to(year)
+    for kind, unit in (("date", f"date_from_unix_date({days})"), ("timestamp", f"timestamp_micros({days * 86_400 * 10**6})")):
+        rule = TtlRule(column="c", field_id=1, type=kind, keep_seconds=1.0)
+        past = predicate(rule, limits_of(rule, days * 86_400_000), "c")
+        with exact_times(spark.conf):
+            cast = unit if kind == "date" else f"CAST({unit} AS TIMESTAMP_NTZ)"
+            found = spark.sql(f"SELECT {past} AS past, c IS NULL AS lost FROM (SELECT {cast} AS c)").collect()
+        assert [(row.past, row.lost) for row in found] == [(False, False)]

@@ -22,9 +22,9 @@ from neve.errors import LeaseHeldError
 from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES, Target
 from neve.settings import load_settings
-from tests.accidents.whole import lost_files
-from tests.samples.reading import duckdb_rows
-from tests.spark.killing import DAY, Ahead
+from tests.builders.killed_operations import DAY, Ahead
+from tests.builders.table_contents import duckdb_rows
+from tests.builders.table_integrity import lost_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,9 +156,9 @@ def test_a_stalled_run_is_resumed_elsewhere_after_its_heartbeat_and_stops_withou
             with pytest.raises(LeaseHeldError, match=message):
                 neve.require_resumable(found)
             with pytest.raises(LeaseHeldError, match=r"\(otherhost:1\) is at work on it"):
-                neve.resume(found)
+                neve.resume(found.run_id)
         with here(spark, warehouse, state, days=600_000 / DAY) as neve:
-            record = neve.resume(found)
+            record = neve.resume(found.run_id)
             assert record.outcome is RunOutcome.DONE, record.groups
             said = other.go_on()
             assert said.startswith(f"stopped RunTakenOverError Cannot go on with run {found.run_id[:8]}"), said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from neve.api import Neve
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
-from tests.samples.reading import duckdb_query
+from tests.builders.table_contents import duckdb_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def test_ten_compactions_commit_beside_a_writer_that_appends_five_times_a_second
 ) -> None:
     writer = Appender(warehouse, table)
     writer.start()
-    records = []
+    records: list[Any] = []
     try:
         with Neve.open(load_settings(), warehouse=str(warehouse)) as neve:
             monkeypatch.setitem(vars(neve.connection), "spark", spark)

@@ -11,9 +11,9 @@ import pytest
 
 from neve.kernels.orders import OrderFailedError
 from neve.rewrite.group import Kernel
-from tests.kernels.arrow_make import field
-from tests.spark.one_kernel import rewrite
-from tests.spark.rewriting import Bench
+from tests.builders.arrow_files import field
+from tests.builders.kernel_rewrites import rewrite
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

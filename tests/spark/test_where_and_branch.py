@@ -15,11 +15,12 @@ from neve.api import Neve
 from neve.commit.marker import Marker
 from neve.errors import BadRequestError, LeaseHeldError
 from neve.operations import inspect
+from neve.operations.examine import examine
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
-from tests.spark.rewriting import Bench
+from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,8 +135,13 @@ def test_a_branch_is_compacted_and_main_stays_untouched(neve: Neve, bench: Bench
     bench.sql(f"INSERT INTO {bench.sql_name}.branch_audit SELECT id, DATE '2024-02-29', 'x' FROM range(100, 103, 1, 1)")
     head, files = bench.load().current_snapshot(), bench.paths()
     assert head is not None
-    examined, examine = list[str](), inspect.examine_state
-    monkeypatch.setattr(inspect, "examine_state", lambda *a, **k: [examined.append(k["branch"]), examine(*a, **k)][1])
+    examined: list[str] = []
+
+    def note_branch(*args: Any, **options: Any) -> Any:
+        examined.append(options["branch"])
+        return examine(*args, **options)
+
+    monkeypatch.setattr(inspect, "examine_state", note_branch)
     record = neve.compact(f"chosen.{bench.name}", request=replace(ALL, branch="audit"))
     assert (record.outcome, record.files_compacted, record.branch) == (RunOutcome.DONE, 7, "audit")
     assert set(examined) == {"audit"}  # before and after: main has findings of its own, such as its manifests
@@ -159,7 +165,7 @@ def test_a_run_is_taken_back_unless_somebody_wrote_since(neve: Neve, bench: Benc
     table, files, before = f"chosen.{bench.name}", bench.paths(), bench.ids()
     record = neve.compact(table, request=ALL)
     assert bench.paths() != files
-    done = neve.roll_back(record.run_id[:8])
+    done = neve.roll_back(record.recorded_id[:8])
     assert (done.from_snapshot, done.to_snapshot) == (record.snapshots[-1], record.snapshot_before)
     assert (bench.paths(), bench.ids()) == (files, before)
     assert len(bench.duckdb()) == 60
@@ -195,7 +201,7 @@ def test_the_record_tells_the_table_before_and_after_in_ten_numbers(neve: Neve, 
     assert record.before is not None
     assert record.after is not None
     assert record.after.health >= record.before.health
-    kept = neve.run(record.run_id).record
+    kept = neve.run(record.recorded_id).record
     assert kept["stats"] == record.stats.model_dump()
 
 

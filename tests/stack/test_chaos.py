@@ -18,9 +18,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.proxy import FaultProxy, answer, cut, cut_upload, delay, drop, drop_answer
-from tests.samples.reading import data_files
-from tests.stack.driver import Driver, at_rest, write_settings
-from tests.stack.lake import objects, referenced
+from tests.builders.s3_contents import objects, referenced
+from tests.builders.spark_driver import Driver, at_rest, write_settings
+from tests.builders.table_contents import data_files
 
 pytestmark = pytest.mark.stack
 

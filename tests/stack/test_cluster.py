@@ -34,7 +34,7 @@ from stack.places import Places
 from stack.pytest_plugin import REQUIRE
 from stack.session import Session
 from stack.state import State
-from tests.samples.reading import duckdb_rows
+from tests.builders.table_contents import duckdb_rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 

@@ -15,9 +15,9 @@ from pyiceberg.table import Table
 
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.servers.s3 import client
-from tests.samples.reading import data_files, pyiceberg_rows
-from tests.stack.driver import Driver, at_rest, write_settings
-from tests.stack.lake import objects, referenced, uploads
+from tests.builders.s3_contents import objects, referenced, uploads
+from tests.builders.spark_driver import Driver, at_rest, write_settings
+from tests.builders.table_contents import data_files, pyiceberg_rows
 
 pytestmark = pytest.mark.stack
 

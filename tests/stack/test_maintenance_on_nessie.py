@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from stack import web
 from stack.endpoints import NessieEndpoint
-from tests.stack.driver import Driver, write_settings
-from tests.stack.lake import objects
+from tests.builders.s3_contents import objects
+from tests.builders.spark_driver import Driver, write_settings
 
 pytestmark = pytest.mark.stack
 

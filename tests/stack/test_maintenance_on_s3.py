@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.servers.s3 import client
-from tests.stack.driver import Driver, at_rest, write_settings
-from tests.stack.lake import objects
+from tests.builders.s3_contents import objects
+from tests.builders.spark_driver import Driver, at_rest, write_settings
 
 pytestmark = pytest.mark.stack
 

@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from neve.catalogs.documents import LiteralFileIO
+from neve.catalogs.file_io import LiteralFileIO
 from neve.table.location import address
 from stack.endpoints import RestEndpoint, S3Endpoint
 from stack.servers.s3 import client
-from tests.stack.driver import Driver, at_rest, write_settings
-from tests.stack.lake import objects
+from tests.builders.s3_contents import objects
+from tests.builders.spark_driver import Driver, at_rest, write_settings
 
 pytestmark = pytest.mark.stack
 

@@ -10,17 +10,17 @@ from uuid import uuid4
 import pytest
 
 from neve.errors import AccessDeniedError, NeveError
-from neve.maintenance.quarantine import Fate
+from neve.maintenance.quarantine import Fate, StoredFile
+from neve.maintenance.record import Operation
 from neve.operations.quarantine import purge, restore, settle
-from neve.operations.quarantine_moves import QuarantineRequest, QuarantineTools
+from neve.operations.quarantine_moves import Moving, QuarantineRequest
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.storage.moves import StoredFiles
 from neve.storage.s3 import S3Files
 from stack.endpoints import S3Endpoint
 from stack.servers.s3 import client
-from tests.flow.fakes import FakeWriter
-from tests.maintenance.quarantine_fakes import DAY, TABLE, World, proof
+from tests.builders.fake_quarantines import DAY, TABLE, World, proof
 
 pytestmark = pytest.mark.stack
 
@@ -51,6 +51,9 @@ class Bucket:
             self.plain.put_object(Bucket=self.name, Key=f"db/t/{name}", Body=(name.encode() * size)[:size])
         return [f"{self.location}/{name}" for name in names]
 
+    def seen(self, *paths: str) -> dict[str, StoredFile]:
+        return {path: found for path, found in zip(paths, self.files.stat(paths), strict=True) if found is not None}
+
     def keys(self) -> list[str]:
         pages = self.plain.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         return sorted(found["Key"].removeprefix("db/t/") for page in pages for found in page.get("Contents", []))
@@ -76,10 +79,8 @@ def world() -> Iterator[World]:
         yield World(store)
 
 
-def tools(world: World, bucket: Bucket) -> tuple[QuarantineRequest, QuarantineTools]:
-    words = {"store": world.store, "leases": world.store, "clock": world.clock, "reach": world.reach, "sleep": world._sleep}
-    made = QuarantineTools(**words, files=bucket.files, writer=FakeWriter(world.table))  # type: ignore[arg-type]
-    return QuarantineRequest(TABLE, world.uuid, bucket.location, run_id="run1"), made
+def moving(world: World, bucket: Bucket, operation: Operation) -> Moving:
+    return world.moving(operation, QuarantineRequest(TABLE, world.uuid, bucket.location, run_id="run1"), bucket.files)
 
 
 NAMES = ("data/a", "data/day=2024-02-29/b c", "data/100%25", "data/a#b", "data/über", "data/x+y")
@@ -90,21 +91,20 @@ def test_files_go_to_the_trash_come_back_go_again_and_are_purged(bucket: Bucket,
     (needed,) = bucket.put("data/needed")
     world.record(*paths, needed, f"{bucket.location}/data/gone")
     world.reach.all = {needed}
-    asked = tools(world, bucket)
-    done = settle(*asked, grace_seconds=86_400, at_once=True)
+    done = settle(moving(world, bucket, Operation.SETTLE), grace_seconds=86_400, at_once=True)
     assert (done.outcome, done.files, done.needed, done.missing) == (RunOutcome.DONE, len(NAMES), 1, 1)
     # Nothing else is there: no empty object stands for a directory that lost its last file.
     assert bucket.keys() == sorted([*(f".neve-trash/run1/{name}" for name in NAMES), "data/needed"])
 
-    assert restore(*asked).files == len(NAMES)
+    assert restore(moving(world, bucket, Operation.RESTORE)).files == len(NAMES)
     assert bucket.keys() == sorted([*NAMES, "data/needed"])
     got = bucket.plain.get_object(Bucket=bucket.name, Key="db/t/data/a")["Body"].read()
     assert got == (b"data/a" * 100)[:100]
 
     world.record(*paths)
-    settle(*asked, grace_seconds=86_400, at_once=True)
+    settle(moving(world, bucket, Operation.SETTLE), grace_seconds=86_400, at_once=True)
     world.clock.ms += 8 * DAY
-    assert purge(*asked, keep_seconds=7 * 86_400, rate=4).files == len(NAMES)
+    assert purge(moving(world, bucket, Operation.PURGE), keep_seconds=7 * 86_400, rate=4).files == len(NAMES)
     assert bucket.keys() == ["data/needed"]
 
 
@@ -114,7 +114,7 @@ def test_without_a_proof_nothing_is_moved_or_deleted(bucket: Bucket) -> None:
     with pytest.raises(NeveError, match=rf"^Cannot remove {a}: nobody has checked"):
         s3.delete([b, a], proof(b))
     with pytest.raises(NeveError, match=rf"^Cannot remove {a}: nobody has checked"):
-        s3.move([(a, f"{a}2")], proof(b))
+        s3.move([(a, f"{a}2")], proof(b), {})
     with pytest.raises(NeveError, match=rf"^Cannot put {a} back: it is in no trash directory$"):
         s3.put_back([(a, f"{a}2")])
     assert bucket.keys() == ["a", "b"]
@@ -123,7 +123,8 @@ def test_without_a_proof_nothing_is_moved_or_deleted(bucket: Bucket) -> None:
 def test_a_move_overwrites_nothing_and_tells_what_is_missing(bucket: Bucket) -> None:
     a, taken = bucket.put("a", "taken")
     gone = f"{bucket.location}/gone"
-    assert bucket.files.move([(a, taken), (gone, f"{gone}2")], proof(a, gone)) == {
+    seen = {**bucket.seen(a), gone: StoredFile(1, 0)}
+    assert bucket.files.move([(a, taken), (gone, f"{gone}2")], proof(a, gone), seen) == {
         a: f"Cannot move {a}: there is a file at {taken}",
         gone: f"Cannot move {gone}: it is not there",
     }
@@ -138,7 +139,27 @@ def test_the_original_stays_where_the_copy_came_out_different(bucket: Bucket, mo
 
     monkeypatch.setattr(S3Files, "_copy", damage)
     target = f"{bucket.location}/b"
-    assert bucket.files.move([(a, target)], proof(a)) == {a: f"Cannot move {a}: its copy {target} came out different"}
+    failures = bucket.files.move([(a, target)], proof(a), bucket.seen(a))
+    assert failures == {a: f"Cannot move {a}: its copy {target} came out different"}
+    assert bucket.keys() == ["a"]
+
+
+def test_an_object_that_is_written_again_before_or_during_its_move_stays(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = bucket.put("a")
+    target, before = f"{bucket.location}/.neve-trash/r/a", bucket.seen(a)
+    bucket.put("a", size=99)
+    why = {a: f"Cannot move {a}: it was written again since it was checked"}
+    assert bucket.files.move([(a, target)], proof(a), before) == why
+    copy = S3Files._copy
+
+    def rewritten(self: S3Files, source: str, target: str, head: Any) -> None:
+        copy(self, source, target, head)
+        bucket.put("a", size=98)
+
+    monkeypatch.setattr(S3Files, "_copy", rewritten)
+    assert bucket.files.move([(a, target)], proof(a), bucket.seen(a)) == why
     assert bucket.keys() == ["a"]
 
 
@@ -153,8 +174,8 @@ def test_a_file_that_was_uploaded_in_parts_is_moved_although_its_etag_changes(bu
     told = {"Parts": [{"ETag": etag, "PartNumber": n} for n, etag in enumerate(parts, 1)]}
     bucket.plain.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=told)
     source, target = f"{bucket.location}/parts", f"{bucket.location}/.neve-trash/r/parts"
-    assert bucket.files.move([(source, target)], proof(source)) == {}
-    assert bucket.files.sizes([source, target]) == [None, sum(sizes)]
+    assert bucket.files.move([(source, target)], proof(source), bucket.seen(source)) == {}
+    assert [found and found.size_bytes for found in bucket.files.stat([source, target])] == [None, sum(sizes)]
 
 
 def test_thousands_of_files_are_deleted_with_few_requests(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,11 +200,10 @@ def test_versions_are_seen_and_what_was_deleted_is_found_again(bucket: Bucket, v
     assert versioned.files.keeps_versions(versioned.location)
     paths = versioned.put("data/a", "data/ab")
     world.record(*paths)
-    asked = tools(world, versioned)
-    done = settle(*asked, grace_seconds=86_400, at_once=True, delete=True)
+    done = settle(moving(world, versioned, Operation.SETTLE), grace_seconds=86_400, at_once=True, delete=True)
     assert (done.files, versioned.keys()) == (2, [])
     assert set(world.fates().values()) == {Fate.TRASHED}
-    assert restore(*asked).files == 2
+    assert restore(moving(world, versioned, Operation.RESTORE)).files == 2
     assert versioned.keys() == ["data/a", "data/ab"]
     assert versioned.files.undelete([paths[0]]) == {
         paths[0]: f"Cannot restore {paths[0]}: its bucket keeps no version of it that was deleted"
@@ -193,6 +213,6 @@ def test_versions_are_seen_and_what_was_deleted_is_found_again(bucket: Bucket, v
 def test_a_wrong_secret_is_access_denied(bucket: Bucket) -> None:
     wrong = StoredFiles({**bucket.properties, "s3.secret-access-key": "wrong"})
     with pytest.raises(AccessDeniedError, match=r"^Cannot look at s3://"):
-        wrong.sizes([f"{bucket.location}/a"])
+        wrong.stat([f"{bucket.location}/a"])
     failures = wrong.delete([f"{bucket.location}/a"], proof(f"{bucket.location}/a"))
     assert "access denied" in failures[f"{bucket.location}/a"]

@@ -50,7 +50,7 @@ def fill(catalog: Any, namespace: str, **options: str) -> Any:
 
 
 def test_s3_lets_one_of_many_conditional_writes_win(s3: S3Endpoint) -> None:
-    from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+    from botocore.exceptions import ClientError
 
     key, start, outcomes = unique("race"), threading.Barrier(16), []
 

@@ -8,8 +8,7 @@ from uuid import uuid4
 import pytest
 
 from neve.state import StateStore
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.stack)
+from tests.builders.state_databases import POSTGRES
 
 
 @pytest.fixture(params=["sqlite", "memory", POSTGRES])

@@ -12,14 +12,14 @@ import pytest
 
 from neve.errors import BadRequestError, StateError
 from neve.rewrite.record import GroupState
-from neve.state import Run, StateStore, StoredOutput, admin, database
+from neve.state import Run, StateStore, StoredOutput, admin, database, pruning
 from neve.state.copying import copy_database
 from neve.state.rows import Description, Upgraded
 from neve.state.schema import HEAD
 from neve.table.files import Partition
-from tests.state.conftest import POSTGRES
-from tests.state.old_stores import make_old_store
-from tests.state.test_journal import RESULT, RUN
+from tests.builders.old_stores import make_old_store
+from tests.builders.state_databases import POSTGRES
+from tests.builders.stored_runs import RESULT, RUN
 
 NO_COUNTS = {"runs": 0, "unfinished": 0, "groups": 0, "in_doubt": 0, "outputs": 0, "quarantined": 0, "leases": 0}
 on_disk = pytest.mark.parametrize("url", ["sqlite", POSTGRES], indirect=True)
@@ -207,10 +207,9 @@ def test_a_file_that_cannot_be_made_smaller_is_pruned_all_the_same(
     with StateStore.open(file_url) as store:
         store.start_run(Run("r1", "t", "db.t", "compact", 1))
         store.finish_run("r1", finished_ms=2, outcome="done", record={})
-        real = admin.prune_rows
 
         def then_hold_it(*args: Any, **options: Any) -> Any:
-            told = real(*args, **options)
+            told = pruning.prune(*args, **options)
             held.exec_driver_sql("INSERT INTO chores VALUES ('x', 1)")
             return told
 

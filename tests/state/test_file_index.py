@@ -9,8 +9,8 @@ import pytest
 from neve.maintenance.file_index import BelowRoot, Comparison, ManifestPlaces, TableIndex
 from neve.state import StateStore
 from neve.table.location import Spellings
-from tests.maintenance.index_fakes import World, name
-from tests.state.conftest import POSTGRES
+from tests.builders.fake_catalogs import World, name
+from tests.builders.state_databases import POSTGRES
 
 NAMES = [f"c.db.t{number}" for number in range(600)]
 

@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from neve.commit.lease_terms import LEASE_MS
 from neve.errors import LeaseHeldError, RunTakenOverError, StateError
-from neve.policy.model import Policy
 from neve.rewrite.compactions import Compacted, CompactionCommit
-from neve.rewrite.group import Kernel, RunKind
+from neve.rewrite.group import RunKind
 from neve.rewrite.journal import JournaledGroup, JournaledRun
-from neve.rewrite.planner import plan
 from neve.rewrite.record import GroupRecord, GroupState
-from neve.rewrite.work_order import Counted, Metrics, OutputFile, WorkResult
 from neve.state import Run, StateStore, schema
 from neve.table.files import Partition
-from tests.core.make import make_files
-from tests.flow.test_inspect import make_state
-from tests.state.conftest import POSTGRES
-from tests.state.make import make_record
-from tests.state.old_stores import add_old_compactions, make_old_store
+from tests.builders.old_stores import add_old_compactions, make_old_store
+from tests.builders.state_databases import POSTGRES
+from tests.builders.stored_runs import PLAN, RESULT, RUN, make_record
 
-PLAN = plan(make_state(files=make_files([{"size_bytes": 1000} for _ in range(20)])), Policy(), now_ms=10**13)
-RUN = JournaledRun(
-    run_id="r1", owner="host:1", started_ms=5, plan=PLAN, groups=(JournaledGroup(group_id=0, output_prefix="/wh/data/neve-x"),)
-)
-RESULT = WorkResult(
-    order_id="o",
-    group_id=0,
-    inputs_digest="d",
-    kernel=Kernel.COPY,
-    outputs=(
-        OutputFile(
-            path="/wh/data/neve-x-1.parquet",
-            size_bytes=9,
-            records=8,
-            row_groups=7,
-            split_offsets=(4,),
-            metrics={1: Metrics(values=8, lower=b"\x00\xff")},
-        ),
-    ),
-    rows_read=8,
-    kept={1: Counted(values=8, nulls=0)},
-    seconds=1.5,
-    cpu_seconds=1.0,
-    peak_memory_bytes=3,
-)
-
-
+JOURNALED_PLAN = PLAN.model_dump(mode="json", by_alias=True)
 COMPACTED = Compacted(Partition(0, "d=1"), snapshot_id=1, committed_ms=9)
 
 
@@ -59,15 +30,21 @@ def test_a_run_comes_back_as_it_was_begun(store: StateStore) -> None:
     assert store.unfinished() == (RUN,)
 
 
+def kind_of(store: StateStore, run_id: str) -> str:
+    run = store.run(run_id)
+    assert run is not None
+    return run.kind
+
+
 @pytest.mark.parametrize("kind", RunKind)
 def test_a_run_has_the_kind_of_its_plan_from_its_beginning_to_its_end(store: StateStore, kind: RunKind) -> None:
     store.begin(RUN.model_copy(update={"plan": PLAN.model_copy(update={"kind": kind})}))
-    assert store.run("r1").kind == kind.value
+    assert kind_of(store, "r1") == kind.value
     assert store.unfinished()[0].plan.kind is kind
     store.keep_run(make_record(run_id="r1").model_copy(update={"kind": kind}), [])
-    assert store.run("r1").kind == kind.value
+    assert kind_of(store, "r1") == kind.value
     store.keep_run(make_record(run_id="r2").model_copy(update={"kind": kind}), [])
-    assert store.run("r2").kind == kind.value
+    assert kind_of(store, "r2") == kind.value
 
 
 def test_groups_come_back_with_their_results_and_states(store: StateStore) -> None:
@@ -253,16 +230,58 @@ def test_a_run_is_kept_wholly_or_not_at_all(store: StateStore) -> None:
     assert [run.groups[0].result for run in store.unfinished()] == [RESULT]
 
 
+@pytest.mark.parametrize(
+    ("table", "values", "unknown"),
+    [
+        ("runs", {"plan": {**JOURNALED_PLAN, "from_2030": 1}}, "plan.from_2030"),
+        ("runs", {"plan": {**JOURNALED_PLAN, "policy": {**JOURNALED_PLAN["policy"], "x": 1}}}, "plan.policy.x"),
+        ("runs", {"plan": {**JOURNALED_PLAN, "kind": "sculpt"}}, "plan.kind 'sculpt'"),
+        ("runs", {"plan": {**JOURNALED_PLAN, "format_version": 99}}, "plan.format_version 99"),
+        ("run_groups", {"result": {**RESULT.model_dump(mode="json"), "from_2030": 1}}, "groups.0.result.from_2030"),
+        ("run_groups", {"state": "postponed"}, "groups.0.state 'postponed'"),
+    ],
+)
+def test_a_journal_of_a_newer_version_is_refused_with_what_is_not_known(
+    store: StateStore, table: str, values: dict[str, Any], unknown: str
+) -> None:
+    store.begin(RUN)
+    from sqlalchemy import update
+
+    with store._engine.begin() as connection:
+        connection.execute(update(getattr(schema, table)).values(**values))
+    for asked in (store.unfinished, lambda: take_over(store, gone=RUN.owner)):
+        with pytest.raises(StateError) as caught:
+            asked()
+        assert str(caught.value) == (
+            f"Cannot read the journal of run r1: it was written by a newer version of Neve (unknown: {unknown})"
+        )
+        assert caught.value.hint == "Upgrade Neve on this machine, or resume the run with the version that began it."
+    with store._engine.connect() as connection:
+        assert connection.execute(select(schema.runs.c.owner, schema.runs.c.token)).one() == (RUN.owner, RUN.token)
+
+
 def test_a_journal_of_another_version_is_refused_with_the_name_of_its_run(store: StateStore) -> None:
     store.begin(RUN)
     from sqlalchemy import update
 
     with store._engine.begin() as connection:
-        connection.execute(update(schema.runs).values(plan={"shape": "unknown"}))
-    message = r"^Cannot read the journal of run r1: it was written by another version of neve$"
+        connection.execute(update(schema.runs).values(plan={"table": "x"}))
+    message = r"^Cannot read the journal of run r1: it was written by another version of Neve$"
     with pytest.raises(StateError, match=message) as caught:
         store.unfinished()
     assert caught.value.hint == "Resume the run with the version that began it."
+
+
+def test_a_journal_that_cannot_be_read_keeps_no_other_run_from_being_resumed_and_pins_its_snapshot(store: StateStore) -> None:
+    store.begin(RUN)
+    from sqlalchemy import update
+
+    with store._engine.begin() as connection:
+        connection.execute(update(schema.runs).values(plan={**JOURNALED_PLAN, "kind": "sculpt", "snapshot_id": 7}))
+    store.begin(RUN.model_copy(update={"run_id": "s2"}))
+    assert [run.run_id for run in store.unfinished("s2")] == ["s2"]
+    assert store.planned_snapshots(PLAN.table_uuid) == {"r1": 7, "s2": PLAN.snapshot_id}
+    assert store.planned_snapshots("another") == {}
 
 
 def take_over(store: StateStore, owner: str = "other:2;id=b", **words: Any) -> JournaledRun:
@@ -303,12 +322,13 @@ def test_the_former_owner_of_a_run_that_was_taken_over_writes_nothing_more(store
     assert (found.token, found.groups[0].result) == (2, RESULT)
     lost = r"^Cannot go on with run r1: other:2 has taken it over$"
     record = make_record(GroupRecord(group_id=0, state=GroupState.FAILED, reason=""), table_uuid=PLAN.table_uuid)
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: first.written("r1", [RESULT]),
         lambda: first.settled("r1", {0: GroupState.FAILED}),
         lambda: first.redone("r1", {0: "elsewhere"}),
         lambda: first.keep_run(record, []),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(RunTakenOverError, match=lost):
             write()
     first.pause("r1")

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from neve.commit.lease_terms import Lease
 from neve.errors import StateError
 from neve.state import Run, StateStore, database, leases
-from tests.state.conftest import POSTGRES
+from tests.builders.state_databases import POSTGRES
 
 NOW = 1_760_000_000_000
 """By the caller's clock, which counts on SQLite alone: nothing here depends on it."""

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from neve.errors import MissingExtraError, StateError
+from neve.settings.databases import driver_url
 from neve.state import Run, StateStore, migrate, schema, version
-from neve.state.location import driver_url, sqlite_file
+from neve.state.location import sqlite_file
 from neve.state.schema import HEAD
 
 RUN = Run(run_id="r1", table_uuid="t1", table_name="db.t", kind="compact", started_ms=1)
@@ -207,7 +208,7 @@ def test_names_the_extra_that_brings_a_missing_driver(monkeypatch: pytest.Monkey
 
 def test_says_that_a_server_does_not_answer() -> None:
     with pytest.raises(
-        StateError, match=r"^Cannot upgrade state store postgresql\+psycopg2://u:\*\*\*@127\.0\.0\.1:1/x: "
+        StateError, match=r"^Cannot upgrade state store postgresql://u:\*\*\*@127\.0\.0\.1:1/x: the database did not"
     ) as caught:
         StateStore.open("postgresql://u:hunter2@127.0.0.1:1/x")
     assert "hunter2" not in str(caught.value)

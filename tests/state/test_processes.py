@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from neve.state import StateStore
-from tests.state.conftest import POSTGRES
+from tests.builders.state_databases import POSTGRES
 
 PROCESSES, RUNS = 3, 20
 

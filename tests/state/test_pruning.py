@@ -11,32 +11,14 @@ from sqlalchemy import event, func, select
 from neve.errors import StateError
 from neve.rewrite.journal import JournaledGroup
 from neve.rewrite.record import GroupState
-from neve.state import Run, StateStore, StoredOutput, pruning, schema
+from neve.state import Run, StateStore, pruning, schema
 from neve.state.rows import Pruned
 from neve.table.files import Partition
-from tests.state.make import make_record
-from tests.state.test_journal import RESULT, RUN
+from tests.builders.stored_runs import RESULT, RUN, add_run, make_record, prune, run_ids
 
 DAY = pruning.DAY_MS
 MONDAY, TUESDAY = Partition(0, "d=1"), Partition(0, "d=2")
 NOTHING = Pruned(runs=0, groups=0, partitions=0, outputs=0, quarantined=0, bytes=0)
-
-
-def add_run(store: StateStore, run_id: str, ended: int | None, *partitions: Partition, table: str = "t") -> None:
-    """A run that wrote one file and compacted these partitions; it is still under way if it has no end."""
-    store.start_run(Run(run_id, table, "db.t", "compact", 1))
-    output = StoredOutput(path=f"{run_id}.parquet", row_groups=3, bytes=1, rows=1)
-    store.add_commit(run_id, partitions=partitions, outputs=[output], committed_ms=ended or 1)
-    if ended is not None:
-        store.finish_run(run_id, finished_ms=ended, outcome="done", record={"of": run_id})
-
-
-def prune(store: StateStore, before_ms: int, **options: bool) -> Pruned:
-    return pruning.prune(store._engine, before_ms, **options)
-
-
-def run_ids(store: StateStore) -> set[str]:
-    return {run.run_id for run in store.runs()}
 
 
 def count(store: StateStore, name: str) -> int:

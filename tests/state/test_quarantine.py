@@ -10,9 +10,9 @@ import pytest
 
 from neve.maintenance.quarantine import Candidate, Fate, FateChange, Quarantined, QuarantinedRun
 from neve.state import StateStore, pruning, quarantine
-from tests.state.conftest import POSTGRES
-from tests.state.old_stores import make_old_store
-from tests.state.test_pruning import add_run, prune, run_ids
+from tests.builders.old_stores import make_old_store
+from tests.builders.state_databases import POSTGRES
+from tests.builders.stored_runs import add_run, prune, run_ids
 
 R, N, T, B, P = Fate.RECORDED, Fate.NEEDED, Fate.TRASHED, Fate.RESTORED, Fate.PURGED
 
@@ -50,7 +50,7 @@ def test_a_file_whose_story_ended_begins_anew(store: StateStore, ended: Fate) ->
     files = {file.path: file for file in store.quarantined("t")}
     assert (files["b"].run_id, files["c"].run_id) == ("r1", "r2")
     anew = {"reason": "again", "size_bytes": 7, "run_id": "r2", "recorded_ms": 3, "changed_ms": 3}
-    assert files["a"] == Quarantined(path="a", fate=R, **anew)  # type: ignore[arg-type]
+    assert files["a"] == Quarantined(path="a", fate=R, **anew)
 
 
 def test_the_trash_of_a_dropped_table_is_handed_to_another_and_nothing_else_is(store: StateStore) -> None:
@@ -121,10 +121,10 @@ def test_runs_are_counted_by_reason_and_fate(store: StateStore) -> None:
     store.settle_candidates("t", [FateChange("b", T, "x")], 9)
     row = {"run_id": "r1", "reason": "old", "files": 1, "size_bytes": 7, "recorded_ms": 1, "changed_ms": 1}
     assert store.quarantined_runs("t") == (
-        QuarantinedRun(**row, fate=R),  # type: ignore[arg-type]
-        QuarantinedRun(**row | {"changed_ms": 9}, fate=T),  # type: ignore[arg-type]
-        QuarantinedRun(**row | {"reason": "orphan", "size_bytes": 0, "files_without_size": 1}, fate=R),  # type: ignore[arg-type]
-        QuarantinedRun(**row | {"run_id": "r2", "recorded_ms": 5, "changed_ms": 5}, fate=R),  # type: ignore[arg-type]
+        QuarantinedRun(**row, fate=R),
+        QuarantinedRun(**row | {"changed_ms": 9}, fate=T),
+        QuarantinedRun(**row | {"reason": "orphan", "size_bytes": 0, "files_without_size": 1}, fate=R),
+        QuarantinedRun(**row | {"run_id": "r2", "recorded_ms": 5, "changed_ms": 5}, fate=R),
     )
 
 

@@ -37,21 +37,6 @@ def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work
 
 
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    """The command line configures logging for the process; the next test must not see it."""
-    import logging
-
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("neve", "py.warnings"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-
-
 @pytest.fixture
 def neve() -> Run:
     """Runs a command in this process; gives its exit code, stdout and stderr."""

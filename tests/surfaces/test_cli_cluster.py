@@ -7,18 +7,22 @@ import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import neve as package
 from neve.api import Neve
-from neve.cli.requests import KindWord
-from neve.rewrite.planner import Request
+from neve.errors import TableGoneError
+from neve.operations import cluster
+from neve.operations.requests import KINDS, ClusterRequest
 from neve.rewrite.record import RunOutcome, RunRecord
 from neve.settings import load_settings
-from neve.table.layout import CLUSTER_BY, LayoutKind
-from tests.render.runs import make_group, make_record, make_whole_record
+from neve.table.layout import CLUSTER_BY, Layout, LayoutKind
+from tests.builders.fake_tables import FakeTable, FakeWriter
+from tests.builders.run_records import make_group, make_record, make_whole_record
+from tests.builders.table_states import make_state
 
 
 @pytest.fixture
@@ -35,16 +39,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_kinds_of_the_command_line_are_those_of_layouts() -> None:
-    assert get_args(KindWord) == tuple(kind.value for kind in LayoutKind)
+    assert tuple(kind.value for kind in LayoutKind) == KINDS
 
 
 def test_columns_kind_and_files_are_asked_for(neve: Any, warehouse: Path, asked: list[Any]) -> None:
     words = ["--by", "a, b", "--kind", "z-order", "--full", "--branch", "audit", "--verify", "content"]
     result = neve("cluster", "db.floats", *words, "--warehouse", str(warehouse))
     assert (result.exit_code, result.stderr) == (0, "")
-    [(table, by, said)] = asked
-    assert (table, by, said["kind"], said["verify"]) == ("db.floats", "a, b", "z-order", "content")
-    assert (said["request"].tier, said["request"].branch) == ("full", "audit")
+    [(table, said)] = asked
+    assert (table, said["by"], said["kind"], said["verify"]) == ("db.floats", "a, b", "z-order", "content")
+    assert (said["full"], said["branch"]) == (True, "audit")
     lines = result.stdout.splitlines()
     assert lines[-2:] == [
         f"  neve inspect local.db.events --warehouse {warehouse}",
@@ -54,21 +58,11 @@ def test_columns_kind_and_files_are_asked_for(neve: Any, warehouse: Path, asked:
 
 def test_the_api_asks_for_the_same(warehouse: Path, asked: list[Any]) -> None:
     package.python_api.cluster("db.floats", "a, b", kind="hilbert", full=True, warehouse=warehouse, verify="content")
-    [(table, by, said)] = asked
-    assert (table, by, said["kind"], said["verify"], said["request"]) == (
-        "db.floats",
-        "a, b",
-        "hilbert",
-        "content",
-        Request(tier=said["request"].tier),
-    )
-    assert said["request"].tier == "full"
     package.table("db.floats", warehouse=warehouse).partition("p=*").cluster()
-    assert asked[-1] == (
-        "db.floats",
-        None,
-        {"kind": None, "request": Request(partitions=("p=*",)), "verify": "metadata", "probe_query": None},
-    )
+    assert [(table, ClusterRequest(**said)) for table, said in asked] == [
+        ("db.floats", ClusterRequest("a, b", kind="hilbert", full=True, verify="content")),
+        ("db.floats", ClusterRequest(partitions=("p=*",))),
+    ]
 
 
 def test_a_run_that_fails_has_an_exit_code(neve: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +165,14 @@ def test_a_table_is_clustered_for_real_and_goes_on_with_its_layout(spawn: Any, n
     assert [neve(*step).exit_code for step in steps] == [0, 0]
     listed = json.loads(neve("runs", "--json", "--warehouse", place).stdout)["runs"]
     assert [(run["run_id"], run["kind"]) for run in listed] == [(record.run_id, "cluster")]
-    shown = neve("runs", "show", record.run_id[:8], "--warehouse", place).stdout.splitlines()
+    shown = neve("runs", "show", record.recorded_id[:8], "--warehouse", place).stdout.splitlines()
     assert shown[1].startswith("Clustered 20 files into ")
     assert "Clustering by sort(v asc nulls-first)" in shown
+
+
+def test_no_layout_is_stored_in_a_table_that_took_the_name_of_the_one_that_was_read() -> None:
+    table = FakeTable(uuid="another")
+    context: Any = SimpleNamespace(state=make_state(), writer=FakeWriter(table))
+    with pytest.raises(TableGoneError, match="it was replaced by another table"):
+        cluster._keep(context, Layout.parse("id"))
+    assert table.properties == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from neve.rewrite.group import Kernel
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord
 from neve.samples import SAMPLES
 from neve.settings import load_settings
-from tests.render.runs import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
+from tests.builders.run_records import RUN_ID, make_empty_record, make_group, make_record, make_whole_record
 
 
 @pytest.fixture
@@ -93,7 +94,10 @@ def test_runs_of_a_machine_without_any(neve: Any, warehouse: Path) -> None:
     }
     result = neve("runs", "show", "3f9c")
     assert result.exit_code == 2
-    assert result.stderr == "Error: Cannot find run '3f9c': no run's id begins so\nHint: `neve runs` lists them.\n"
+    assert result.stderr == (
+        "Error: Cannot find run '3f9c': no run's id begins so\n"
+        "Hint: `neve runs` lists them. Dry runs, and runs that had nothing to do, are not recorded.\n"
+    )
 
 
 @pytest.fixture
@@ -169,7 +173,20 @@ def test_a_table_is_compacted_for_real_and_remembered(neve: Any, spawn: Any, tmp
         paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
     assert duckdb.sql(f"SELECT count(*) FROM read_parquet({paths!r})").fetchall() == [(len(before),)]
 
-    assert neve("runs", "show", record.run_id[:6]).stdout.splitlines()[0] == "local.db.v1"
+    assert neve("runs", "show", record.recorded_id[:6]).stdout.splitlines()[0] == "local.db.v1"
     again = neve("compact", "db.v1", "--warehouse", place)
     assert again.exit_code == 0
     assert again.stdout.splitlines()[1].startswith("Nothing to do: ")
+
+
+def test_the_time_of_a_command_is_that_of_the_command(
+    neve: Any, warehouse: Path, ended: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neve.cli import call
+
+    moments = iter((100.0, 127.1))
+    monkeypatch.setattr(call, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    ended(make_record().model_copy(update={"elapsed_seconds": 25.5, "session_start_seconds": 14.2, "planning_seconds": 3.1}))
+    result = neve("compact", "db.floats", "--warehouse", str(warehouse))
+    line = "Compacted 250 files into 5 in 27.1 s (Spark start 14.2 s, planning 3.1 s); every row"
+    assert " ".join(result.stdout.split()).partition(line)[1] == line, result.stdout

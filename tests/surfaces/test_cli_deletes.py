@@ -14,30 +14,9 @@ from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
-
-
-def make_upkeep(**changes: Any) -> UpkeepRecord:
-    """Two equality deletes that became three deletes by position."""
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Upkeep.CONVERT,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS + 2400,
-        "snapshot_before": 11,
-        "snapshots": (12,),
-        "data_files": 3,
-        "rows": 1200,
-        "deletes_before": 10,
-        "equality_before": 3,
-        "deletes_removed": 4,
-        "equality_removed": 2,
-    }
-    return UpkeepRecord(**values | changes)
+from tests.builders.inspections import NOW_MS
+from tests.builders.maintenance_records import make_upkeep
+from tests.builders.run_records import RUN_ID
 
 
 @pytest.fixture

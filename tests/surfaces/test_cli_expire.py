@@ -11,41 +11,15 @@ import pytest
 import neve as package
 from neve.api import Neve
 from neve.errors import BadRequestError
-from neve.maintenance.expiry import ExpiryRecord, Setting, age_ms
-from neve.maintenance.record import Operation
-from neve.maintenance.retention import Keep
+from neve.maintenance.expiry import ExpiryRecord, age_ms
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
+from tests.builders.inspections import NOW_MS
+from tests.builders.maintenance_records import make_expiry
+from tests.builders.run_records import RUN_ID
 
 ASKED = {"older_than": None, "keep": None, "snapshot_ids": (), "metadata_only": False, "dry_run": False}
-
-
-def make_expiry(**changes: Any) -> ExpiryRecord:
-    """Two of five snapshots that went."""
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Operation.EXPIRE,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS + 2400,
-        "snapshots_before": 5,
-        "expired": (11, 12),
-        "kept": {Keep.HEAD: 2, Keep.AGE: 1},
-        "settings": (
-            Setting(key="snapshot-keep", value="7 days", origin="default"),
-            Setting(key="snapshot-min-count", value="3", origin="table property history.expire.min-snapshots-to-keep"),
-            Setting(key="snapshot-limit", value="10000", origin="default"),
-        ),
-        "files": {"data file of expired snapshots": 20, "manifest of expired snapshots": 2},
-        "size_bytes": 3 * 1024**2,
-        "recorded": 21,
-    }
-    return ExpiryRecord(**values | changes)
 
 
 @pytest.fixture

@@ -11,35 +11,9 @@ from typing import Any
 import pytest
 
 from neve.policy.model import knobs
+from tests.builders.cli_commands import leaf_commands
 
-COMMANDS = [
-    ("inspect",),
-    ("plan",),
-    ("compact",),
-    ("cluster",),
-    ("deletes", "convert"),
-    ("deletes", "rewrite"),
-    ("deletes", "prune"),
-    ("expire",),
-    ("quarantine", "list"),
-    ("quarantine", "settle"),
-    ("quarantine", "purge"),
-    ("restore",),
-    ("orphans",),
-    ("manifests",),
-    ("stats",),
-    ("tags",),
-    ("ttl",),
-    ("prevent",),
-    ("maintain",),
-    ("runs", "list"),
-    ("runs", "show"),
-    ("tables",),
-    ("config", "show"),
-    ("config", "validate"),
-    ("doctor",),
-    ("demo",),
-]
+COMMANDS = list(leaf_commands())
 
 
 @pytest.mark.parametrize("command", [(), *COMMANDS])
@@ -101,31 +75,4 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COMP_WORDS", "neve ")
     monkeypatch.setenv("COMP_CWORD", "1")
     stdout, _ = spawn().communicate(timeout=60)
-    commands = {
-        "inspect",
-        "plan",
-        "compact",
-        "cluster",
-        "deletes",
-        "expire",
-        "quarantine",
-        "restore",
-        "orphans",
-        "manifests",
-        "stats",
-        "tags",
-        "ttl",
-        "prevent",
-        "maintain",
-        "work",
-        "resume",
-        "rollback",
-        "runs",
-        "tables",
-        "state",
-        "config",
-        "doctor",
-        "setup",
-        "demo",
-    }
-    assert set(stdout.split()) == commands
+    assert set(stdout.split()) == {words[0] for words in COMMANDS}

@@ -20,14 +20,9 @@ from neve.errors import NeveError
 from neve.maintenance.ttl import TtlCounts
 from neve.render.commands import completed, repeating
 from neve.rewrite.record import RunOutcome
-from tests.render.runs import make_empty_record, make_whole_record
-from tests.render.runs import make_record as make_run
-from tests.surfaces.test_cli_deletes import make_upkeep
-from tests.surfaces.test_cli_expire import make_expiry
-from tests.surfaces.test_cli_orphans import make_orphans
-from tests.surfaces.test_cli_prevent import make_prevention
-from tests.surfaces.test_cli_quarantine import make_record
-from tests.surfaces.test_cli_ttl import make_ttl
+from tests.builders.maintenance_records import make_expiry, make_orphans, make_prevention, make_record, make_ttl, make_upkeep
+from tests.builders.run_records import make_empty_record, make_whole_record
+from tests.builders.run_records import make_record as make_run
 
 SETTINGS = """
 default-catalog: lake

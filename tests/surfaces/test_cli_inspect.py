@@ -108,7 +108,17 @@ def test_any_columns_can_be_asked_about(neve: Any, scattered: Path) -> None:
 
 
 def test_a_look_that_is_not_deep_enough_says_nothing_of_clustering(neve: Any, scattered: Path) -> None:
-    assert clustering(neve, "--warehouse", str(scattered), "--depth", "manifests", "--by", "nothing") is None
+    assert clustering(neve, "--warehouse", str(scattered), "--depth", "manifests") is None
+
+
+@pytest.mark.parametrize("option", [("--by", "id"), ("--sample", "5")])
+@pytest.mark.parametrize("depth", ["summary", "manifests"])
+def test_an_option_that_a_depth_cannot_honor_is_refused(
+    neve: Any, scattered: Path, depth: str, option: tuple[str, str]
+) -> None:
+    result = neve("inspect", "db.scattered", "--warehouse", str(scattered), "--depth", depth, *option)
+    assert result.exit_code == 2
+    assert f"Cannot use {option[0]} at depth {depth}: files are not read" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,8 @@ from neve.samples import SAMPLES
 from neve.settings import load_settings
 from neve.state import Run, StateStore
 from neve.table.state import RUN_ID
-from tests.flow.test_lease import gone_process
-from tests.state.make import make_record
-from tests.state.test_journal import RESULT
+from tests.builders.processes import gone_process
+from tests.builders.stored_runs import RESULT, make_record
 
 TABLE = "db.floats"
 ALIVE = replace(this_process(), pid=os.getppid(), nonce="other", started=None).text

@@ -18,8 +18,8 @@ from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
 from neve.table.state import StatisticsFile
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
+from tests.builders.inspections import NOW_MS
+from tests.builders.run_records import RUN_ID
 
 HEAD: dict[str, Any] = {
     "run_id": RUN_ID,

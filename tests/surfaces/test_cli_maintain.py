@@ -17,8 +17,8 @@ from neve.maintenance.steps import MaintainRecord, Step, StepOutcome, StepRecord
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
+from tests.builders.inspections import NOW_MS
+from tests.builders.run_records import RUN_ID
 
 STEPS = (
     StepRecord(step=Step.TAGS, outcome=StepOutcome.NOT_DUE, why="auto-tags is not set"),
@@ -84,6 +84,15 @@ def test_the_report_has_a_line_for_each_step(neve: Any, warehouse: Path, asked: 
     assert result.exit_code == 3
     assert result.stdout.splitlines()[: len(PAGE)] == PAGE
     assert f"  neve quarantine list local.db.events --warehouse {warehouse}" in result.stdout.splitlines()
+
+
+def test_the_quarantine_is_not_shown_after_steps_that_put_no_file_into_it(neve: Any, warehouse: Path, asked: Any) -> None:
+    compacted = StepRecord(step=Step.COMPACT, outcome=StepOutcome.DONE, why="", told="Compacted 11 files into 2 in 5 s")
+    asked(outcome=RunOutcome.DONE, steps=(compacted,))
+    result = neve("maintain", "db.events", "--warehouse", str(warehouse))
+    assert [line for line in result.stdout.splitlines() if line.startswith("  neve ")] == [
+        f"  neve inspect local.db.events --warehouse {warehouse}"
+    ]
 
 
 def test_where_nothing_is_due_the_headline_names_the_next_step_and_its_moment(neve: Any, warehouse: Path, asked: Any) -> None:

@@ -13,42 +13,14 @@ from neve.api import Neve
 from neve.errors import InDoubtError
 from neve.maintenance.orphans import OrphanRecord, Verdict
 from neve.maintenance.quarantine import Candidate
-from neve.maintenance.record import Operation
 from neve.operations import requests
 from neve.operations.requests import OrphansRequest
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
-
-RUN_ID = "3f9c5a7e2b1d4c6f8a0e9d7b5c3a1f2e"
-NOW_MS = 1_750_000_000_000
-
-
-def make_orphans(**changes: Any) -> OrphanRecord:
-    """A run that recorded two of three orphans."""
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Operation.ORPHANS,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS + 2400,
-        "location": "s3://lake/db/events",
-        "older_than_seconds": 3 * 86400,
-        "listed": 1204,
-        "verdicts": {
-            Verdict.IN_USE: 1190,
-            Verdict.ORPHAN: 3,
-            Verdict.FRESH: 4,
-            Verdict.RUNNING: 2,
-            Verdict.PROTECTED: 5,
-        },
-        "orphan_bytes": 3 * 1024**2,
-        "taken": 2,
-        "limited": True,
-    }
-    return OrphanRecord(**values | changes)
+from tests.builders.inspections import NOW_MS
+from tests.builders.maintenance_records import make_orphans
+from tests.builders.run_records import RUN_ID
 
 
 @pytest.fixture
@@ -142,6 +114,21 @@ def test_nothing_to_do_is_a_success_with_the_reason(neve: Any, warehouse: Path, 
     asked(make_orphans(outcome=RunOutcome.NOTHING_TO_DO, reason="every file is accounted for", taken=0))
     result = neve("orphans", "db.floats", "--warehouse", str(warehouse))
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "Nothing to do: every file is accounted for")
+
+
+def test_orphans_that_wait_in_the_quarantine_are_told_apart_from_those_that_are_new(
+    neve: Any, warehouse: Path, asked: Any
+) -> None:
+    new = (Candidate(path="/t/data/new", reason="orphan", size_bytes=1),)
+    found = {"dry_run": True, "files": new, "taken": 1, "limited": False, "already_recorded": 29}
+    asked(make_orphans(**found, verdicts={Verdict.ORPHAN: 30}))
+    lines = [line.rstrip() for line in neve("orphans", "db.floats", "--warehouse", str(warehouse)).stdout.splitlines()]
+    assert lines[1] == "Would record 1 orphan; 29 are in the quarantine already"
+    assert lines[6:8] == ["  orphans              30 (3 MB)", "    in the quarantine  29"]
+    asked(make_orphans(already_recorded=1))
+    page = neve("orphans", "db.floats", "--warehouse", str(warehouse)).stdout
+    assert " ".join(page.splitlines()[1].split()).startswith("Recorded 2 orphans in 2.4 s, as many as one run may take")
+    assert "; at least 1 is in the quarantine already" in " ".join(page.split())
 
 
 def test_warnings_come_before_the_numbers(neve: Any, warehouse: Path, asked: Any) -> None:

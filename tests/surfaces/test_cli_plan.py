@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
+from neve.cli.next_steps import again
 from neve.cli.options import Shared
-from neve.cli.requests import KernelWord, TierWord, again
+from neve.operations.requests import KERNELS, TIERS
 from neve.rewrite.group import Kernel, Tier
 from neve.settings.environment import variable_name
 
@@ -29,8 +30,8 @@ def planned(neve: Any, warehouse: Path) -> Any:
 
 
 def test_the_words_of_the_command_line_are_those_of_the_plan() -> None:
-    assert get_args(TierWord) == tuple(tier.value for tier in Tier)
-    assert get_args(KernelWord) == tuple(kernel.value for kernel in Kernel)
+    assert tuple(tier.value for tier in Tier) == TIERS
+    assert tuple(kernel.value for kernel in Kernel) == KERNELS
 
 
 def test_text_says_what_would_be_done(neve: Any, warehouse: Path) -> None:

@@ -10,30 +10,9 @@ import pytest
 
 import neve as package
 from neve.api import Neve
-from neve.maintenance.prevention import PreventionRecord, PropertyChange, PropertyProposal
-from neve.maintenance.record import Operation
+from neve.maintenance.prevention import PreventionRecord, PropertyProposal
 from neve.rewrite.record import RunOutcome
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
-
-CHANGES = (
-    PropertyChange(key="write.target-file-size-bytes", before=None, value="134217728", reason="one size"),
-    PropertyChange(key="write.distribution-mode", before="none", value="hash", reason="40 files"),
-)
-
-
-def make_prevention(**changes: Any) -> PreventionRecord:
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Operation.PREVENT,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS,
-        "proposal": PropertyProposal(changes=CHANGES, advice=("Commit less often",), warnings=("8,192 are few",)),
-    }
-    return PreventionRecord(**values | changes)
+from tests.builders.maintenance_records import CHANGES, make_prevention
 
 
 @pytest.fixture

@@ -17,26 +17,9 @@ from neve.rewrite.record import RunOutcome
 from neve.settings import load_settings
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
-
-
-def make_record(**changes: Any) -> QuarantineRecord:
-    """Two files of 3 MB that went to the trash, one that stayed."""
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Operation.SETTLE,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS + 2400,
-        "files": 2,
-        "size_bytes": 3 * 1024**2,
-        "needed": 1,
-        "runs": ("0123456789abcdef",),
-    }
-    return QuarantineRecord(**values | changes)
+from tests.builders.inspections import NOW_MS
+from tests.builders.maintenance_records import make_record
+from tests.builders.run_records import RUN_ID
 
 
 @pytest.fixture
@@ -122,6 +105,22 @@ def test_a_dry_run_lists_files_and_json_lists_them_all(neve: Any, warehouse: Pat
     [
         ({"operation": Operation.PURGE}, "Purged 2 files (3 MB) for good in 2.4 s", 0),
         ({"operation": Operation.RESTORE}, "Restored 2 files (3 MB) to where they were in 2.4 s", 0),
+        ({"operation": Operation.RESTORE, "files": 1}, "Restored 1 file (3 MB) to where it was in 2.4 s", 0),
+        (
+            {"operation": Operation.RESTORE, "not_moved": 2},
+            "Took 2 files (3 MB) out of the quarantine in 2.4 s: they were still in place",
+            0,
+        ),
+        (
+            {"operation": Operation.RESTORE, "files": 1, "not_moved": 1, "dry_run": True},
+            "Would take 1 file (3 MB) out of the quarantine: it was still in place",
+            0,
+        ),
+        (
+            {"operation": Operation.RESTORE, "not_moved": 1},
+            "Restored 2 files (3 MB) in 2.4 s: 1 from the trash, 1 still in place",
+            0,
+        ),
         ({"operation": Operation.PURGE, "dry_run": True}, "Would purge 2 files (3 MB) for good", 0),
         ({"operation": Operation.PURGE, "files_without_size": 1}, "Purged 2 files (≥ 3 MB) for good in 2.4 s", 0),
         (

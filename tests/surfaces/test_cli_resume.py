@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from neve.cli.app import app
 from neve.state import StateStore
-from tests.state.test_journal import RUN
+from tests.builders.stored_runs import RUN
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from neve.cli import state
 from neve.state import StateStore, admin
 from neve.state.schema import HEAD
-from tests.state.old_stores import make_old_store
-from tests.state.test_journal import RUN
+from tests.builders.old_stores import make_old_store
+from tests.builders.stored_runs import RUN
 
 Neve = Callable[..., Any]
 

@@ -10,35 +10,13 @@ import pytest
 
 import neve as package
 from neve.api import Neve
-from neve.maintenance.record import Operation
-from neve.maintenance.ttl import TtlCounts, TtlRecord, TtlRule
+from neve.maintenance.ttl import TtlCounts, TtlRecord
 from neve.rewrite.record import RunOutcome
 from neve.state import StateStore
 from neve.state.rows import Run
-from tests.render.inspections import NOW_MS
-from tests.render.runs import RUN_ID
-
-
-def make_ttl(**changes: Any) -> TtlRecord:
-    """Two files go as a whole, and 20 rows out of 3 others."""
-    counts = TtlCounts(files_dropped=2, rows_dropped=1200, bytes_dropped=2048, files_touched=3, rows_deleted=20)
-    values: dict[str, Any] = {
-        "run_id": RUN_ID,
-        "table": "local.db.events",
-        "table_uuid": "u",
-        "operation": Operation.TTL,
-        "outcome": RunOutcome.DONE,
-        "started_ms": NOW_MS,
-        "finished_ms": NOW_MS + 2400,
-        "snapshot_before": 11,
-        "snapshots": (12, 13),
-        "rule": TtlRule(column="ts", field_id=1, type="timestamptz", keep_seconds=30 * 86_400),
-        "cutoff_ms": NOW_MS - 30 * 86_400_000,
-        "counts": counts,
-        "previewed_by": "before",
-        "files": ("/a", "/b"),
-    }
-    return TtlRecord(**values | changes)
+from tests.builders.inspections import NOW_MS
+from tests.builders.maintenance_records import make_ttl
+from tests.builders.run_records import RUN_ID
 
 
 @pytest.fixture
@@ -87,6 +65,13 @@ def test_a_preview_is_told_with_the_enforcement_to_type_next(neve: Any, warehous
         "Next",
         f"  neve ttl db.floats --keep '30 days' --warehouse {warehouse} --enforce",
     ]
+
+
+def test_a_preview_that_is_not_remembered_has_no_id(neve: Any, warehouse: Path, asked: Any) -> None:
+    asked(make_ttl(dry_run=True, snapshots=(), previewed_by=None, recorded=False))
+    result = neve("ttl", "db.floats", "--keep", "30 days", "--dry-run", "--warehouse", str(warehouse))
+    assert RUN_ID not in result.stdout
+    assert "  snapshot     11" in [line.rstrip() for line in result.stdout.splitlines()]
 
 
 LEFT = {"counts": TtlCounts(files_left=7), "reason": "one run opens 1 file at most (max-files)"}

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import WorkResult
-from tests.kernels.parquet_make import sample_table
-from tests.kernels.test_orders import make_order
+from tests.builders.parquet_files import sample_table
+from tests.builders.work_orders import make_order
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 ORDER_SCHEMA = json.loads((REFERENCE / "work-order.schema.json").read_text(encoding="utf-8"))

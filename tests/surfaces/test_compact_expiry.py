@@ -15,8 +15,8 @@ from neve.maintenance.expiry import ExpiryRecord
 from neve.operations.expire_after import ExpireAfter
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
 from neve.settings import load_settings
-from tests.render.runs import make_empty_record, make_group, make_record, make_whole_record
-from tests.surfaces.test_cli_expire import make_expiry
+from tests.builders.maintenance_records import make_expiry
+from tests.builders.run_records import make_empty_record, make_group, make_record, make_whole_record
 
 
 def held() -> None:

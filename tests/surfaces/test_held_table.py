@@ -17,11 +17,12 @@ from neve.context.connection import Connection
 from neve.context.table import TableContext
 from neve.errors import LeaseHeldError
 from neve.maintenance.quarantine import Candidate
+from neve.operations import registry
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.planner import Request
 from neve.settings import load_settings
 from neve.state import StateStore
-from tests.state.make import make_record
+from tests.builders.stored_runs import make_record
 
 TABLE = "db.floats"
 HELD = r"^Cannot take local\.db\.floats: run theirs-0 \(otherhost:77\) is at work on it; its lease is valid until \d{4}-.* UTC$"
@@ -50,8 +51,7 @@ def opened(url: str, warehouse: Path) -> Iterator[Neve]:
                 make_record(run_id="ended", table_uuid=plan.table_uuid).model_copy(update={"table": f"local.{TABLE}"}), []
             )
             store.record_candidates(plan.table_uuid, "doomed", [Candidate(path="/wh/x", reason="test")], now)
-            taken = {"run_id": "theirs-0123", "owner": "otherhost:77", "now_ms": now, "lease_ms": LEASE_MS}
-            store.take_lease(plan.table_uuid, **taken)
+            store.take_lease(plan.table_uuid, run_id="theirs-0123", owner="otherhost:77", now_ms=now, lease_ms=LEASE_MS)
         yield neve
 
 
@@ -60,8 +60,8 @@ OPERATIONS: dict[str, Callable[[Neve], Any]] = {
     "compact where": lambda neve: neve.compact(TABLE, request=Request(where="id > 1")),
     "cluster": lambda neve: neve.cluster(TABLE, "id", request=Request()),
     "commit": lambda neve: neve.commit(neve.plan(TABLE, request=Request(force=True)), []),
-    "resume": lambda neve: neve.resume(neve.unfinished()[0]),
-    "resume --dry-run": lambda neve: neve.preview_resume(neve.unfinished()[0]),
+    "resume": lambda neve: neve.resume(neve.unfinished()[0].run_id),
+    "resume --dry-run": lambda neve: neve.resume(neve.unfinished()[0].run_id, dry_run=True),
     "rollback": lambda neve: neve.roll_back("ended"),
     "rollback --dry-run": lambda neve: neve.roll_back("ended", dry_run=True),
     "deletes": lambda neve: neve.deletes(TABLE, "prune"),
@@ -86,6 +86,11 @@ def test_an_operation_on_a_held_table_is_refused_before_spark_is_started(
         monkeypatch.setattr(TableContext, "policy", lambda *_: load_settings().policy({"neve.auto-tags": "daily 7"})[0])
     with pytest.raises(LeaseHeldError, match=HELD):
         OPERATIONS[operation](opened)
+
+
+def test_every_operation_is_tried_on_a_held_table() -> None:
+    tried = {name.split()[0] for name in OPERATIONS}
+    assert registry.OPERATIONS.keys() - tried == {"prevent"}  # it changes properties in one step, and takes no lease
 
 
 def test_the_command_line_names_the_holder_immediately(neve: Any, opened: Neve, warehouse: Path) -> None:

@@ -19,7 +19,7 @@ from neve.rewrite.record import RunOutcome
 from neve.samples import SAMPLES
 from neve.settings import load_settings
 from neve.table.units import MIB
-from tests.render.runs import make_record
+from tests.builders.run_records import make_empty_record, make_record
 
 URI = f"${{env:{URI_VARIABLE}}}"
 
@@ -116,6 +116,15 @@ def test_the_outcome_is_the_exit_code(warehouse: Path, monkeypatch: pytest.Monke
     assert "neve runs show 3f9c0a1b" in run("--catalog-uri", str(warehouse), "--table", "db.v1").stdout
 
 
+def test_a_run_that_had_nothing_to_do_and_is_not_recorded_is_not_to_be_shown(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Neve, "compact", lambda *_, **__: make_empty_record())
+    told = run("--catalog-uri", str(warehouse), "--table", "db.v1").stdout
+    assert "3f9c0a1b" not in told
+    assert "neve inspect local.db.events" in told
+
+
 def test_a_name_without_a_namespace_is_in_the_default_one(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(Neve, "compact", lambda _, table, **__: asked.append(table) or make_record())
@@ -133,6 +142,7 @@ def test_an_expiry_after_the_compaction_is_passed_on_and_refused_in_a_dry_run(
     assert run(*place, "--expire-snapshots", "--snapshot-retention-hours", "168").exit_code == 0
     assert run(*place).exit_code == 0
     assert asked == [[True, 168], [False, None]]
+    monkeypatch.undo()
     refused = run(*place, "--expire-snapshots", "--dry-run")
     assert refused.exit_code == 2
     assert "neve expire default.v1 --dry-run" in refused.stderr

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 import neve
 from neve.api import Neve
 from neve.errors import BadRequestError, SettingsError, TableNotFoundError
+from neve.operations.requests import CompactRequest
 from neve.policy.model import knobs
 from neve.rewrite.group import Kernel, Tier
 from neve.rewrite.planner import Request
 from neve.table.units import MIB
-from tests.render.runs import make_whole_record
+from tests.builders.run_records import make_whole_record
 
 
 def test_importing_it_loads_nothing_that_takes_time() -> None:
@@ -119,39 +121,55 @@ def test_a_connection_takes_requests_in_place_of_the_words_of_functions(warehous
 
 def test_a_branch_is_passed_on_to_an_inspection(warehouse: Path) -> None:
     assert neve.inspect("db.floats", warehouse=warehouse, branch="main").branch == "main"
-    for look in (
+    inspections: list[Callable[[], object]] = [
         lambda: neve.inspect("db.floats", warehouse=warehouse, branch="audit"),
         lambda: neve.table("db.floats", warehouse=warehouse).branch("audit").inspect(),
-    ):
+    ]
+    for look in inspections:
         with pytest.raises(BadRequestError, match="Cannot find branch audit"):
             look()
-
-
-NO_EXPIRY = {"expire_snapshots": False, "snapshot_retention_hours": None}
 
 
 def test_compact_passes_on_what_is_wanted(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def compact(_: Neve, table: str, *, request: Request, verify: str, probe_query: str | None, **expiry: object) -> Any:
-        asked.append((table, request, verify, probe_query, expiry))
+    def compact(_: Neve, table: str, **options: Any) -> Any:
+        asked.append((table, CompactRequest(**options)))
         return make_whole_record()
 
     monkeypatch.setattr(Neve, "compact", compact)
     words: dict[str, Any] = {"tier": "full", "kernel": "arrow", "where": "a > 1", "branch": "audit", "verify": "content"}
-    told = neve.compact(
-        "db.v1", warehouse=warehouse, partitions=("a=*",), force=True, probe_query="SELECT count(*) FROM db.v1", **words
-    )
+    query = "SELECT count(*) FROM db.v1"
+    told = neve.compact("db.v1", warehouse=warehouse, partitions=["a=*"], force=True, probe_query=query, **words)
     assert told.stats is not None
     assert told.stats.files_removed == 245
     neve.table("db.v1", warehouse=warehouse).compact()
+    neve.table("db.v1", warehouse=warehouse).tier("full").verify("content").probe_query(query).compact(tier="minor")
     neve.compact("db.v1", warehouse=warehouse, expire_snapshots=True, snapshot_retention_hours=168)
-    wanted = Request(Tier.FULL, Kernel.ARROW, force=True, partitions=("a=*",), where="a > 1", branch="audit")
     assert asked == [
-        ("db.v1", wanted, "content", "SELECT count(*) FROM db.v1", NO_EXPIRY),
-        ("db.v1", Request(), "metadata", None, NO_EXPIRY),
-        ("db.v1", Request(), "metadata", None, {"expire_snapshots": True, "snapshot_retention_hours": 168}),
+        ("db.v1", CompactRequest(**words, partitions=("a=*",), force=True, probe_query=query)),
+        ("db.v1", CompactRequest()),
+        ("db.v1", CompactRequest(tier="minor", verify="content", probe_query=query)),
+        ("db.v1", CompactRequest(expire_snapshots=True, snapshot_retention_hours=168)),
     ]
+
+
+def test_a_value_that_an_option_does_not_take_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(BadRequestError, match="Cannot use tier 'tiny': there are minor, major, full"):
+        neve.compact("db.v1", tier="tiny", warehouse="nowhere")
+    with pytest.raises(BadRequestError, match="Cannot use verify 'all': there are metadata, content"):
+        neve.cluster("db.v1", "a", verify="all", warehouse="nowhere")
+
+
+def test_a_dry_run_of_a_compaction_is_its_plan(warehouse: Path) -> None:
+    with neve.connect(warehouse=warehouse) as opened:
+        planned = opened.plan("db.floats", request=CompactRequest(force=True))
+        for dry in (
+            opened.compact("db.floats", force=True, dry_run=True),
+            opened.compact("db.floats", CompactRequest(force=True, dry_run=True)),
+            opened.compact("db.floats", request=Request(force=True), dry_run=True),
+        ):
+            assert dry.model_copy(update={"planned_at_ms": planned.planned_at_ms}) == planned
 
 
 def test_after_write_looks_at_the_files_every_so_many_commits(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

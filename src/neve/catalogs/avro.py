@@ -113,10 +113,15 @@ def _logical(schema: dict[str, Any], raw: Read) -> Read:
     match schema.get("logicalType"):
         case "decimal":
             scale = schema.get("scale", 0)
-            return lambda decoder: Decimal(int.from_bytes(raw(decoder), "big", signed=True)).scaleb(-scale)
+            return lambda decoder: exact_decimal(int.from_bytes(raw(decoder), "big", signed=True), scale)
         case "uuid":
             return lambda decoder: UUID(bytes=raw(decoder))
     return raw
+
+
+def exact_decimal(unscaled: int, scale: int) -> Decimal:
+    """A decimal with all its digits. Python's arithmetic rounds to 28 of them, and Iceberg's decimals have up to 38."""
+    return Decimal(f"{unscaled}E{-scale}")
 
 
 def _union(branches: list[Read]) -> Read:

@@ -1,7 +1,7 @@
 """One entry per catalog family: how each client is told to open it.
 
 A family is three small functions over the same description: properties for pyiceberg, properties for Spark's catalog, and the
-jars Spark needs. Families that pyiceberg lacks or bounds badly have a file of their own (`hadoop`, `rest`).
+jars Spark needs. Families that pyiceberg lacks or bounds badly have a file of their own (`hadoop`, `hive`, `rest`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from neve.catalogs.storage import TIMEOUT
 from neve.errors import BadRequestError
 from neve.settings.catalog import CatalogSettings
+from neve.settings.databases import CONNECT_SECONDS, CONNECT_TIMEOUT, bounded_url, driver_url
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -48,13 +50,14 @@ def _load(module: str, name: str) -> Callable[[str, Mapping[str, str]], Catalog]
 
 
 def _sql_python(settings: CatalogSettings) -> Properties:
-    return {"uri": settings.uri, "warehouse": settings.warehouse, "pool_pre_ping": "true"}
+    uri = bounded_url(settings.uri) if settings.uri else None
+    return {"uri": uri, "warehouse": settings.warehouse, "pool_pre_ping": "true"}
 
 
 def _sql_spark(settings: CatalogSettings) -> Properties:
     from sqlalchemy.engine import make_url
 
-    url = make_url(settings.uri or "")
+    url = make_url(driver_url(settings.uri or ""))
     if url.get_backend_name() == "sqlite":
         # Two writers meet at the database file: wait for the other's lock, as the Python side does, rather than fail.
         return {
@@ -64,9 +67,12 @@ def _sql_spark(settings: CatalogSettings) -> Properties:
         }
     if url.get_backend_name() == "postgresql":
         uri = f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}"
+        wait = url.query.get(CONNECT_TIMEOUT, str(CONNECT_SECONDS))
         return {
             "type": "jdbc",
             "uri": uri,
+            "jdbc.connectTimeout": wait,
+            "jdbc.loginTimeout": wait,  # for the answer of the server; by default the driver waits for ever
             "jdbc.user": url.username,
             "jdbc.password": url.password,
             "jdbc.schema-version": "V1",
@@ -86,18 +92,22 @@ def _sql_needs(settings: CatalogSettings) -> set[str]:
     return {"sqlite"} if (settings.uri or "").startswith("sqlite") else {"postgres"}
 
 
+_SPARK_ANSWER_MS = 600_000
+"""How long Spark waits for an answer of a REST catalog, which is for ever by default. Longer than the Python client waits: a
+commit may take a server long, and one without an answer has to be looked for in the table."""
 _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _rest_python(settings: CatalogSettings) -> Properties:
     delegation = {_DELEGATION: "vended-credentials" if settings.vended_credentials else ""}
-    bounded = {"neve.timeout-seconds": settings.timeout_seconds}
+    bounded = {TIMEOUT: settings.timeout_seconds}
     return {"uri": settings.uri, "warehouse": settings.warehouse, **_rest_auth(settings), **delegation, **bounded}
 
 
 def _rest_spark(settings: CatalogSettings) -> Properties:
     vended = {_DELEGATION: "vended-credentials"} if settings.vended_credentials else {}
-    return {"type": "rest", "uri": settings.uri, **_rest_auth(settings), **vended}
+    waits = {"rest.client.connection-timeout-ms": CONNECT_SECONDS * 1000, "rest.client.socket-timeout-ms": _SPARK_ANSWER_MS}
+    return {"type": "rest", "uri": settings.uri, **_rest_auth(settings), **vended, **waits}
 
 
 def _rest_auth(settings: CatalogSettings) -> Properties:
@@ -139,7 +149,7 @@ def _glue_spark(settings: CatalogSettings) -> Properties:
 
 
 def _hive_python(settings: CatalogSettings) -> Properties:
-    return {"uri": settings.uri, "warehouse": settings.warehouse}
+    return {"uri": settings.uri, "warehouse": settings.warehouse, TIMEOUT: settings.timeout_seconds}
 
 
 def _hive_spark(settings: CatalogSettings) -> Properties:
@@ -160,6 +170,6 @@ _FAMILIES = {
     "rest": Family(_REST, _rest_python, _rest_spark),
     "nessie": Family(_REST, _at_nessie(_rest_python), _at_nessie(_rest_spark)),
     "glue": Family(_load("pyiceberg.catalog.glue", "GlueCatalog"), _glue_python, _glue_spark, lambda _: {"aws"}),
-    "hive": Family(_load("pyiceberg.catalog.hive", "HiveCatalog"), _hive_python, _hive_spark),
+    "hive": Family(_load("neve.catalogs.hive", "BoundedHiveCatalog"), _hive_python, _hive_spark),
     "hadoop": Family(_load("neve.catalogs.hadoop", "HadoopCatalog"), _hadoop_python, _hadoop_spark),
 }

@@ -23,6 +23,7 @@ from neve.errors import CorruptMetadataError, NeveError
 from neve.maintenance.file_index import places_of_files
 
 _DELETED = 2
+_WANTED = ("status", "data_file.file_path", "data_file.file_size_in_bytes")
 _AHEAD = 16
 
 _Key = TypeVar("_Key")
@@ -32,15 +33,20 @@ Found = tuple[int, tuple[str, ...]]
 
 def live_paths(data: bytes, manifest: str) -> Iterator[str]:
     """Returns the paths of all entries but deleted ones. Raises CorruptMetadataError."""
+    return (path for path, _ in live_files(data, manifest))
+
+
+def live_files(data: bytes, manifest: str) -> Iterator[tuple[str, int]]:
+    """Returns the paths of all entries but deleted ones with their sizes in bytes. Raises CorruptMetadataError."""
     try:
         decoder = new_decoder(data)
         header = read_header(decoder)
-        steps, status, path = _steps(header.schema)
+        steps, status, path, size = _steps(header.schema)
         for count, block in read_blocks(decoder, header):
             for _ in range(count):
                 row = [step(block) for step in steps]
                 if row[status] != _DELETED:
-                    yield row[path]
+                    yield row[path], row[size]
     except Exception as error:
         raise CorruptMetadataError(
             f"Cannot decode manifest {manifest}: {error or type(error).__name__}",
@@ -48,8 +54,8 @@ def live_paths(data: bytes, manifest: str) -> Iterator[str]:
         ) from error
 
 
-def _steps(schema: dict[str, Any]) -> tuple[list[Read], int, int]:
-    """Reads one entry as a flat list, without a dictionary for each; where its status and path stand in it."""
+def _steps(schema: dict[str, Any]) -> tuple[list[Read], int, int, int]:
+    """Reads one entry as a flat list, without a dictionary for each; where its status, path and size stand in it."""
     names, steps = list[str](), list[Read]()
     for field in schema["fields"]:
         inner = field["type"]["fields"] if field["name"] == "data_file" else [field]
@@ -57,8 +63,9 @@ def _steps(schema: dict[str, Any]) -> tuple[list[Read], int, int]:
         for one in inner:
             name = prefix + one["name"]
             names.append(name)
-            steps.append(value_reader(one["type"]) if name in ("status", "data_file.file_path") else value_skipper(one["type"]))
-    return steps, names.index("status"), names.index("data_file.file_path")
+            steps.append(value_reader(one["type"]) if name in _WANTED else value_skipper(one["type"]))
+    status, path, size = map(names.index, _WANTED)
+    return steps, status, path, size
 
 
 def summarized(data: bytes, manifest: str) -> Found:

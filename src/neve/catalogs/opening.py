@@ -8,26 +8,35 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from neve.catalogs.cache import MetadataCache
-from neve.catalogs.errors import reaching
+from neve.catalogs.documents import Enough, Watched, other_metadata, read_metadata, watching
+from neve.catalogs.errors import endpoint_of, reaching
 from neve.catalogs.families import family
-from neve.catalogs.hadoop import HadoopCatalog
-from neve.catalogs.reader import MetadataReader
+from neve.catalogs.local_file_io import LocalFileIO
+from neve.catalogs.reader import LoadedTable, MetadataReader
 from neve.catalogs.references import TableReferences
+from neve.catalogs.sqlite import metadata_location
 from neve.catalogs.storage import plain, pyiceberg_storage, spark_hadoop, spark_storage, storage_needs
-from neve.errors import CorruptMetadataError, NeveError, TableNotFoundError
+from neve.errors import CorruptMetadataError, NeveError, NotUnderstoodError, SettingsError, StorageError, TableNotFoundError
+from neve.ports import TableEntry
 from neve.settings.catalog import CatalogSettings
-from neve.table.document import TableOutline, not_understood, outline, require_valid
+from neve.settings.secrets import Text
+from neve.table.document import TableOutline, outline
+from neve.table.location import address
 from neve.table.state import TableName
 
 if TYPE_CHECKING:
-    from neve.catalogs.documents import Watched
+    from neve.catalogs.entries import EntrySource
 
 log = logging.getLogger(__name__)
+
+_IMPLEMENTATIONS = frozenset({"catalog-impl", "io-impl", "py-catalog-impl", "py-io-impl"})
+"""Properties by which users name classes of their own: what these do to a table is theirs to know."""
 
 
 class IcebergCatalog:
@@ -44,16 +53,89 @@ class IcebergCatalog:
     @cached_property
     def client(self) -> Any:
         """The pyiceberg catalog; opening it may already ask the server."""
-        with reaching(self.name):
+        with self.reaching():
             return family(self._settings).load(self.name, pyiceberg_properties(self._settings, self._environ))
+
+    def reaching(self, table: TableName | None = None) -> AbstractContextManager[None]:
+        """Around calls to the catalog: its errors name the address of the catalog or of its storage."""
+        opened = revealed(self._settings, self._environ, lenient=True)
+        endpoint = endpoint_of(pyiceberg_properties(self._settings, self._environ))
+        return reaching(self.name, table=str(table) if table else None, address=opened.uri, endpoint=endpoint)
 
     def open(self, name: TableName) -> MetadataReader:
         """Loads a table: one catalog call."""
-        from neve.catalogs.documents import watching
+        with self.reaching(name), watching() as watched:
+            return MetadataReader(name, self._load(name, watched), self._cache)
 
-        client = self.client
-        with reaching(self.name, table=str(name)), watching() as watched, understanding(name, watched):
-            return MetadataReader(name, client.load_table(name.identifier), self._cache)
+    def watched(self, name: TableName) -> Watched:
+        """The table's document as the catalog has it now, with what it came from. Raises as `open` does."""
+        with self.reaching(name), watching() as watched:
+            self._load(name, watched)
+            return watched
+
+    def entry(self, name: TableName, storage: Mapping[str, str]) -> TableEntry | None:
+        """The table's entry, changed in plain Python; None where only Iceberg's Java may change it. Raises as `open` does.
+
+        `storage` has the properties by which files are written.
+        """
+        from neve.catalogs.entries import PlainEntry
+
+        if (entries := self._entries(storage)) is None:
+            return None
+        try:
+            return PlainEntry(name, entries)
+        except NotUnderstoodError as error:
+            log.info("%s is changed by Iceberg's Java: %s", name, error)
+            return None
+
+    def _entries(self, storage: Mapping[str, str]) -> EntrySource | None:
+        """How entries of this catalog are changed; None if only Java can, or the user has named an implementation."""
+        if not _IMPLEMENTATIONS.isdisjoint(self._settings.properties):
+            return None
+        if self._settings.type == "sql":
+            from neve.catalogs.sql_entries import SqlEntries, is_known
+
+            uri = pyiceberg_properties(self._settings, self._environ)["uri"]
+            return SqlEntries(self, uri, storage) if is_known(uri) else None
+        if self._settings.type == "rest":
+            from neve.catalogs.rest_entries import RestEntries
+
+            return RestEntries(self)
+        return None
+
+    def _load(self, name: TableName, watched: Watched) -> LoadedTable:
+        """The table's document as the catalog has it now; PyIceberg need not understand it."""
+        try:
+            self._read_plainly(name)
+            table = self.client.load_table(name.identifier)
+        except Enough:
+            document = watched.document or {}
+            found = outline(document, watched.location)
+            files = self._files_of(watched, found)
+            return LoadedTable(document, watched.location, files, is_stored=watched.io is not None)
+        # A FileIO that the user has named does not pass by `watching`.
+        return LoadedTable(json.loads(table.metadata.model_dump_json()), table.metadata_location, table.io, is_stored=True)
+
+    def _read_plainly(self, name: TableName) -> None:
+        """Reads a table's document without PyIceberg, if its catalog and its metadata file are on this machine."""
+        if self._settings.type != "sql" or "py-io-impl" in self._settings.properties:
+            return
+        properties = pyiceberg_properties(self._settings, self._environ)
+        location = metadata_location(properties.get("uri"), self.name, name.identifier)
+        if location is not None and address(location).kind == "file":
+            files = LocalFileIO(properties)
+            read_metadata(files.new_input(location), files)
+
+    def _files_of(self, watched: Watched, found: TableOutline) -> Any:
+        """What opens a table's files: by the catalog's properties and the table's own, as PyIceberg does it."""
+        if watched.io is None:
+            return self.client.files_of(watched.answer, found.properties, found.metadata_location)
+        properties = {**watched.io.properties, **found.properties}
+        if isinstance(watched.io, LocalFileIO):
+            return LocalFileIO(properties)
+        from pyiceberg.io import load_file_io
+
+        return load_file_io(properties, found.metadata_location)
 
     def outline(self, name: TableName) -> TableOutline | None:
         """Where a table's files are, by its metadata file alone; PyIceberg need not understand it.
@@ -72,45 +154,49 @@ class IcebergCatalog:
 
         Raises TableNotFoundError where there is no such table.
         """
-        from neve.catalogs.documents import Enough, watching
-
-        client = self.client
-        with reaching(self.name, table=str(name)), watching(enough=True) as watched:
+        with self.reaching(name), watching() as watched:
             try:
-                table = client.load_table(name.identifier)
-            except Enough:
-                found = outline(watched.document or {}, watched.location)
-                return TableReferences(found, _files_of(client, watched, found))
+                table = self._load(name, watched)
             except (FileNotFoundError, CorruptMetadataError) as error:
                 if not watched.is_absent:
                     raise
                 _refuse_remains(name, watched, error)
                 return None
-            found = outline(json.loads(table.metadata.model_dump_json()), table.metadata_location)
-            return TableReferences(found, table.io)
+            return TableReferences(outline(table.document, table.metadata_location), table.io)
 
     def tables(self, namespace: tuple[str, ...] | None = None) -> Iterator[TableName]:
         """Every table, namespace by namespace, in order."""
         client = self.client
-        with reaching(self.name):
+        with self.reaching():
             if namespace is not None:
                 yield from self._tables_of(client, namespace)
             for child in sorted(client.list_namespaces(namespace or ())):
                 if namespace is None or len(child) > len(namespace):
                     yield from self.tables(tuple(child))
 
+    def tables_in(self, namespace: tuple[str, ...]) -> list[TableName]:
+        """The tables of one namespace, without those of namespaces in it."""
+        with self.reaching():
+            return list(self._tables_of(self.client, namespace))
+
     def survey(self) -> Iterator[TableName | tuple[str, NeveError]]:
         """Every table, and every namespace that cannot be listed, by its full name with the reason."""
         try:
-            yield from self._survey(self.client, ())
+            match self._settings.type:
+                case "hadoop":
+                    yield from self._survey_directory(self.client, ())
+                case "sql":
+                    yield from self._survey_rows(self.client)
+                case _:
+                    yield from self._survey(self.client, ())
         except NeveError as error:
             yield self.name, error
 
     def _survey(self, client: Any, namespace: tuple[str, ...]) -> Iterator[TableName | tuple[str, NeveError]]:
         children = list[tuple[str, ...]]()
         try:
-            with reaching(self.name):
-                tables = self._surveyed(client, namespace)
+            with self.reaching():
+                tables = list(self._tables_of(client, namespace)) if namespace else []
                 children += [tuple(child) for child in client.list_namespaces(namespace) if len(child) > len(namespace)]
             yield from tables
         except NeveError as error:
@@ -118,45 +204,55 @@ class IcebergCatalog:
         for child in sorted(children):
             yield from self._survey(client, child)
 
-    def _surveyed(self, client: Any, namespace: tuple[str, ...]) -> list[TableName]:
-        if isinstance(client, HadoopCatalog):  # it has tables at its root, too
-            found = client.list_loadable(namespace)
-            return [TableName(catalog=self.name, namespace=identifier[:-1], name=identifier[-1]) for identifier in found]
-        return list(self._tables_of(client, namespace)) if namespace else []
+    def _survey_directory(
+        self, client: Any, directory: tuple[str, ...], *, in_table: bool = False
+    ) -> Iterator[TableName | tuple[str, NeveError]]:
+        """A directory of a hadoop catalog and those in it. It may be a table and a namespace at once, also at the root.
+
+        A table has its files in `data` and in partitions. They are many, and are not searched for tables.
+        """
+        try:
+            with self.reaching():
+                if client.leads_back(directory):
+                    return
+                if client.leads_out(directory):
+                    raise StorageError("Cannot list it: it is a link that leads out of the warehouse, to a directory above it")
+                is_table, children = bool(directory) and client.is_table(directory), client.directories(directory)
+                if in_table := in_table or is_table:
+                    children = [child for child in children if not _has_files(child[-1]) or client.is_table(child)]
+        except NeveError as error:
+            yield ".".join((self.name, *directory)), error
+            return
+        if is_table:
+            yield TableName(catalog=self.name, namespace=directory[:-1], name=directory[-1])
+        for child in children:
+            yield from self._survey_directory(client, child, in_table=in_table)
+
+    def _survey_rows(self, client: Any) -> Iterator[TableName | tuple[str, NeveError]]:
+        """The rows of a SQL catalog, each with its namespace as one text: PyIceberg cannot address `.dot` by its parts."""
+        if not hasattr(client, "engine"):  # an implementation of the user's own
+            yield from self._survey(client, ())
+            return
+        from neve.catalogs.sql_entries import listed_tables
+
+        with self.reaching():
+            found = listed_tables(client.engine, self.name)
+        for namespace, name in found:
+            parts = tuple(namespace.split("."))
+            whole = all(part.strip() == part != "" for part in parts)
+            yield TableName(catalog=self.name, namespace=parts if whole else (namespace,), name=name)
 
     def _tables_of(self, client: Any, namespace: tuple[str, ...]) -> Iterator[TableName]:
         for identifier in sorted(client.list_tables(namespace)):
             yield TableName(catalog=self.name, namespace=tuple(identifier[:-1]), name=identifier[-1])
 
 
-@contextmanager
-def understanding(name: TableName, watched: Watched) -> Iterator[None]:
-    """Around the parsing of a table: tells what we do not know from what is corrupt, which PyIceberg may make up for."""
-    from pyiceberg.exceptions import ValidationError
-
-    try:
-        yield
-    except (ValidationError, ValueError, KeyError, TypeError) as error:
-        if watched.document is None:
-            raise
-        require_valid(watched.document, watched.location)
-        raise not_understood(str(name), watched.document, error) from error
-    if watched.document is not None:
-        require_valid(watched.document, watched.location)
-
-
-def _files_of(client: Any, watched: Watched, found: TableOutline) -> Any:
-    """What opens a table's files: by the catalog's properties and the table's own, as PyIceberg does it."""
-    from pyiceberg.io import load_file_io
-
-    if watched.io is None:
-        return client.files_of(watched.answer, found.properties, found.metadata_location)
-    return load_file_io({**watched.io.properties, **found.properties}, found.metadata_location)
+def _has_files(directory: str) -> bool:
+    """Whether a directory in that of a table is named as those for data files are."""
+    return directory == "data" or "=" in directory
 
 
 def _refuse_remains(name: TableName, watched: Watched, error: Exception) -> None:
-    from neve.catalogs.documents import other_metadata
-
     what = "has no content" if isinstance(error, CorruptMetadataError) else "is missing"
     if others := other_metadata(watched):
         raise CorruptMetadataError(
@@ -192,18 +288,27 @@ def spark_conf(name: str, settings: CatalogSettings, environ: Mapping[str, str])
 
 def spark_needs(settings: CatalogSettings, environ: Mapping[str, str]) -> set[str]:
     """Jar bundles that Spark needs to open this catalog."""
-    opened = revealed(settings, environ)
+    opened = revealed(settings, environ, lenient=True)
     return storage_needs(opened) | family(opened).needs(opened)
 
 
-def revealed(settings: CatalogSettings, environ: Mapping[str, str]) -> CatalogSettings:
-    """The description with its addresses spelled out, a missing database of a `sql` catalog put into the warehouse."""
-    uri = settings.uri.reveal(environ) if settings.uri is not None else None
-    warehouse = settings.warehouse.reveal(environ) if settings.warehouse is not None else None
-    if settings.type == "sql" and uri is None and warehouse is not None:
-        from sqlalchemy.engine import URL
+def revealed(settings: CatalogSettings, environ: Mapping[str, str], *, lenient: bool = False) -> CatalogSettings:
+    """The description with its addresses spelled out, a missing database of a `sql` catalog put into the warehouse.
 
+    If `lenient`, a reference that leads nowhere stays as it is written: the scheme of an address can still be read.
+    """
+    uri, warehouse = (_spelled_out(text, environ, lenient=lenient) for text in (settings.uri, settings.warehouse))
+    if settings.type == "sql" and uri is None and warehouse is not None:
         from neve.catalogs.embedded import database_in
 
-        uri = URL.create("sqlite", database=str(database_in(warehouse))).render_as_string()
+        uri = f"sqlite:///{quote(str(database_in(warehouse)), safe=' +/')}"  # as SQLAlchemy spells it, without its import
     return settings.model_copy(update={"uri": uri, "warehouse": warehouse})
+
+
+def _spelled_out(text: Text | None, environ: Mapping[str, str], *, lenient: bool) -> str | None:
+    try:
+        return text.reveal(environ) if text is not None else None
+    except SettingsError:
+        if not lenient:
+            raise
+        return str(text)

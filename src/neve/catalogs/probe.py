@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from uuid import uuid4
 
-from neve.catalogs.errors import reading, writing
+from neve.catalogs.errors import endpoint_of, reading, writing
 from neve.catalogs.opening import IcebergCatalog, pyiceberg_properties, revealed
 from neve.settings.catalog import CatalogSettings
 
@@ -21,23 +21,25 @@ def probe_catalog(catalog: IcebergCatalog) -> str:
 
 def probe_of_warehouse(settings: CatalogSettings, environ: Mapping[str, str]) -> Callable[[], str] | None:
     """A probe, or None where only the catalog knows the place: a REST catalog's warehouse may be a mere name."""
-    warehouse = revealed(settings, environ).warehouse
+    warehouse = revealed(settings, environ, lenient=True).warehouse
     if not warehouse or "/" not in warehouse:
         return None
-    return lambda: _write_and_read(str(warehouse), settings, environ)
+    return lambda: _write_and_read(settings, environ)
 
 
-def _write_and_read(warehouse: str, settings: CatalogSettings, environ: Mapping[str, str]) -> str:
+def _write_and_read(settings: CatalogSettings, environ: Mapping[str, str]) -> str:
     """Writes a small file, reads it back, removes it."""
     from pyiceberg.io import load_file_io
 
+    warehouse = str(revealed(settings, environ).warehouse)
     location = f"{warehouse.rstrip('/')}/.neve-doctor-{uuid4().hex}"
-    io = load_file_io(pyiceberg_properties(settings, environ), location)
-    with writing(location):
+    properties = pyiceberg_properties(settings, environ)
+    io, endpoint = load_file_io(properties, location), endpoint_of(properties)
+    with writing(location, endpoint=endpoint):
         with io.new_output(location).create() as stream:
             stream.write(b"neve")
         try:
-            with reading(location), io.new_input(location).open() as stream:
+            with reading(location, endpoint=endpoint), io.new_input(location).open() as stream:
                 answer = bytes(stream.read())
         finally:
             io.delete(location)

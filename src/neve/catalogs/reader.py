@@ -1,60 +1,94 @@
 """Reads one loaded table in plain Python: no JVM, no data file, only the metadata that was asked for.
 
-Every catalog family hands its tables over as a pyiceberg table; this is the one place that turns such a table into our values.
+Every catalog family hands its tables over as a metadata document and something that opens files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from neve.catalogs.cache import MetadataCache
-from neve.catalogs.errors import reading
+from neve.catalogs.errors import endpoint_of, reading
 from neve.catalogs.manifests import concatenate, decode_manifest_list, from_ipc, table_from_ipc, table_to_ipc, to_ipc
 from neve.catalogs.pool import decode_all
 from neve.errors import CorruptMetadataError
 from neve.ports import Progress
+from neve.table.document import Document, outline
+from neve.table.document_state import state_of
 from neve.table.files import FileColumns, bounds_schema
-from neve.table.state import (
-    Column,
-    Manifest,
-    PartitionField,
-    PartitionSpec,
-    Ref,
-    RefKind,
-    Sketch,
-    Snapshot,
-    SortOrder,
-    StatisticsFile,
-    TableName,
-    TableState,
-)
-from neve.table.units import whole_number
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
+from neve.table.state import Manifest, TableName, TableState
 
 _CONCURRENT_READS = 8
 
 
-class MetadataReader:
-    """One table at one metadata version (implements `ports.TableReader`)."""
+@dataclass
+class _Reads:
+    """What was read where, of a table and its other snapshots."""
 
-    def __init__(self, name: TableName, table: Table, cache: MetadataCache | None, snapshot_id: int | None = None) -> None:
-        self._name = name
-        self._table = table
-        self._cache = cache
-        self._snapshot_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    cached: bool = False
+    stored: bool = False
+
+
+class MetadataSource(Protocol):
+    """A table as a catalog hands it over: its metadata document, and what opens its files, named as PyIceberg's FileIO."""
+
+    @property
+    def document(self) -> Document:
+        """The metadata file as JSON."""
+
+    @property
+    def metadata_location(self) -> str:
+        """Where that file is."""
+
+    @property
+    def io(self) -> Any:
+        """Opens the table's files."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether loading the table has read that file from storage. A REST catalog hands the metadata out itself."""
+
+
+@dataclass(frozen=True)
+class LoadedTable:
+    """A table of a described catalog."""
+
+    document: Document
+    metadata_location: str
+    io: Any
+    is_stored: bool
+
+
+class MetadataReader:
+    """One table at one metadata version (implements `ports.TableReader`).
+
+    Raises CorruptMetadataError or NotUnderstoodError for a document that cannot be read.
+    """
+
+    def __init__(self, name: TableName, table: MetadataSource, cache: MetadataCache | None) -> None:
+        self._name, self._table, self._cache = name, table, cache
+        self._summary = state_of(name, table.document, table.metadata_location)
+        self._lists = outline(table.document, table.metadata_location).manifest_lists
+        self._reads = _Reads(stored=table.is_stored)
 
     def at(self, snapshot_id: int) -> MetadataReader:
         """The same table at another snapshot."""
-        return MetadataReader(self._name, self._table, self._cache, snapshot_id)
+        other = copy(self)
+        other.__dict__.pop("_state", None)
+        other._summary = self._summary.model_copy(update={"snapshot_id": snapshot_id})
+        return other
+
+    def from_cache(self) -> bool:
+        """Whether all that was read so far came from the cache, and nothing from storage."""
+        return self._reads.cached and not self._reads.stored
 
     def state(self) -> TableState:
         """Depth SUMMARY."""
@@ -62,63 +96,28 @@ class MetadataReader:
 
     @cached_property
     def _state(self) -> TableState:
-        meta = self._table.metadata
-        return TableState(
-            name=self._name,
-            uuid=str(meta.table_uuid),
-            format_version=meta.format_version,
-            location=meta.location,
-            metadata_location=self._table.metadata_location,
-            metadata_bytes=self._metadata_bytes(),
-            metadata_log_entries=len(meta.metadata_log),
-            properties=dict(meta.properties),
-            schema_id=meta.current_schema_id,
-            columns=len(meta.schema().fields),
-            fields=tuple(_columns(meta.schema().fields)),
-            nested={i: name for schema in meta.schemas for i, name in _nested(schema.fields)},
-            specs=tuple(_spec(spec) for spec in meta.partition_specs),
-            default_spec_id=meta.default_spec_id,
-            sort_orders=tuple(_sort_order(order, meta) for order in meta.sort_orders),
-            default_sort_order_id=meta.default_sort_order_id,
-            snapshot_id=self._snapshot_id,
-            snapshots=tuple(_snapshot(snapshot) for snapshot in meta.snapshots),
-            refs=tuple(
-                Ref(
-                    name=name,
-                    kind=RefKind(ref.snapshot_ref_type.value),
-                    snapshot_id=ref.snapshot_id,
-                    min_snapshots_to_keep=ref.min_snapshots_to_keep,
-                    max_snapshot_age_ms=ref.max_snapshot_age_ms,
-                    max_ref_age_ms=ref.max_ref_age_ms,
-                )
-                for name, ref in sorted(meta.refs.items())
-            ),
-            statistics_files=len(meta.statistics) + len(getattr(meta, "partition_statistics", None) or ()),
-            statistics=tuple(_statistics(file) for file in meta.statistics),
-            partition_statistics=tuple(_statistics(file) for file in getattr(meta, "partition_statistics", None) or ()),
-            history=tuple((entry.timestamp_ms, entry.snapshot_id) for entry in meta.snapshot_log),
-        )
+        return self._summary.model_copy(update={"metadata_bytes": self._metadata_bytes()})
 
     def manifests(self) -> tuple[Manifest, ...]:
         """The snapshot's manifest list; none for a table without a snapshot."""
-        snapshot = self._table.metadata.snapshot_by_id(self._snapshot_id) if self._snapshot_id is not None else None
+        snapshot = self._summary.snapshot
         if snapshot is None:
             return ()
-        if not snapshot.manifest_list:
+        if not (manifest_list := self._lists.get(snapshot.snapshot_id)):
             raise CorruptMetadataError(
                 f"Cannot inspect {self._name}: snapshot {snapshot.snapshot_id} has no manifest list",
                 hint="The snapshot was written by a format v1 writer of 2019 or before; any new commit adds the list.",
             )
-        data = self._fetch("manifest-list", snapshot.manifest_list, lambda: self._read(snapshot.manifest_list))
-        return decode_manifest_list(data)
+        return decode_manifest_list(self._fetch("manifest-list", manifest_list, lambda: self._read(manifest_list)))
 
     def files(
         self, manifests: tuple[Manifest, ...], progress: Progress | None = None, *, bounds: Collection[int] = ()
     ) -> FileColumns:
         """The live files, from the cache where it has a manifest, decoded otherwise."""
         ids = sorted(set(bounds))
-        transforms = {s.spec_id: tuple(str(f.transform) for f in s.fields) for s in self._table.metadata.partition_specs}
+        transforms = {s.spec_id: tuple(f.transform for f in s.fields) for s in self._summary.specs}
         parts = {m.path: part for m in manifests if (part := self._cached(m, ids)) is not None}
+        self._reads.cached |= bool(parts)
         jobs = [(m, transforms[m.spec_id], ids) for m in manifests if m.path not in parts]
         for manifest, part in decode_all(jobs, self._read):
             parts[manifest.path] = part
@@ -132,7 +131,7 @@ class MetadataReader:
         import pyarrow.parquet as pq
 
         def row_groups(path: str) -> int:
-            with reading(path), self._table.io.new_input(path).open(seekable=True) as stream:
+            with self._reading(path), self._table.io.new_input(path).open(seekable=True) as stream:
                 return int(pq.ParquetFile(stream).metadata.num_row_groups)
 
         wanted = list(paths)
@@ -158,16 +157,33 @@ class MetadataReader:
 
     def _metadata_bytes(self) -> int | None:
         location = self._table.metadata_location
-        size = self._fetch("metadata-size", location, lambda: str(len(self._table.io.new_input(location))).encode())
-        return int(size)
+        return int(self._fetch("metadata-size", location, lambda: self._size(location)))
+
+    def _size(self, location: str) -> bytes:
+        with self._reading(location):
+            return str(len(self._table.io.new_input(location))).encode()
+
+    @contextmanager
+    def _reading(self, location: str) -> Iterator[None]:
+        """Around reads from storage."""
+        endpoint = endpoint_of(getattr(self._table.io, "properties", {}))
+        with reading(location, endpoint=endpoint, catalog=self._name.catalog):
+            self._reads.stored = True
+            yield
 
     def _read(self, location: str) -> bytes:
-        with reading(location), self._table.io.new_input(location).open(seekable=False) as stream:
+        with self._reading(location), self._table.io.new_input(location).open(seekable=False) as stream:
             return bytes(stream.read())
 
     def _fetch(self, kind: str, location: str, produce: Callable[[], bytes]) -> bytes:
-        with reading(location):
-            return self._cache.fetch(kind, location, produce) if self._cache else produce()
+        if self._cache is None:
+            return produce()
+        if (found := self._cache.find(kind, location)) is not None:
+            self._reads.cached = True
+            return found
+        data = produce()
+        self._cache.keep(kind, location, data)
+        return data
 
 
 def _entries(manifest: Manifest, ids: Sequence[int]) -> list[tuple[str, str]]:
@@ -176,69 +192,3 @@ def _entries(manifest: Manifest, ids: Sequence[int]) -> list[tuple[str, str]]:
     branch another."""
     files = manifest.path if manifest.first_row_id is None else f"{manifest.path}#{manifest.first_row_id}"
     return [("manifest", files), *(("bounds", f"{manifest.path}#{field_id}") for field_id in ids)]
-
-
-def _columns(fields: Iterable[Any], prefix: str = "") -> Iterator[Column]:
-    """The columns that hold values, those inside structs included."""
-    for field in fields:
-        name = prefix + field.name
-        if field.field_type.is_struct:
-            yield from _columns(field.field_type.fields, name + ".")
-        elif field.field_type.is_primitive:
-            yield Column(field_id=field.field_id, name=name, type=str(field.field_type))
-
-
-def _nested(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[int, str]]:
-    """The columns inside structs, by field id."""
-    for field in fields:
-        name = prefix + field.name
-        if prefix:
-            yield field.field_id, name
-        if field.field_type.is_struct:
-            yield from _nested(field.field_type.fields, name + ".")
-
-
-def _spec(spec: Any) -> PartitionSpec:
-    fields = tuple(
-        PartitionField(name=f.name, transform=str(f.transform), source_id=f.source_id, field_id=f.field_id) for f in spec.fields
-    )
-    return PartitionSpec(spec_id=spec.spec_id, fields=fields)
-
-
-def _sort_order(order: Any, meta: TableMetadata) -> SortOrder:
-    names = {f.source_id: meta.schema().find_column_name(f.source_id) for f in order.fields}
-    fields = tuple(
-        f"{names.get(f.source_id) or f.source_id} {f.direction.value} {f.null_order.value}"
-        if str(f.transform) == "identity"
-        else f"{f.transform}({names.get(f.source_id) or f.source_id}) {f.direction.value} {f.null_order.value}"
-        for f in order.fields
-    )
-    return SortOrder(order_id=order.order_id, fields=fields)
-
-
-def _statistics(file: Any) -> StatisticsFile:
-    """Of columns, or of partitions: those have no blobs."""
-    blobs = getattr(file, "blob_metadata", None) or ()
-    return StatisticsFile(
-        snapshot_id=file.snapshot_id,
-        path=file.statistics_path,
-        size_bytes=file.file_size_in_bytes,
-        sketches=tuple(_sketch(blob) for blob in blobs),
-    )
-
-
-def _sketch(blob: Any) -> Sketch:
-    told = (blob.properties or {}).get("ndv", "")
-    return Sketch(field_ids=tuple(blob.fields), kind=str(blob.type), distinct=whole_number(told))
-
-
-def _snapshot(snapshot: Any) -> Snapshot:
-    summary = snapshot.summary
-    return Snapshot(
-        snapshot_id=snapshot.snapshot_id,
-        parent_id=snapshot.parent_snapshot_id,
-        sequence_number=snapshot.sequence_number or 0,
-        timestamp_ms=snapshot.timestamp_ms,
-        operation=summary.operation.value if summary else "unknown",
-        summary=dict(summary.additional_properties) if summary else {},
-    )

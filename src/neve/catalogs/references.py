@@ -1,7 +1,7 @@
 """Everything that one table's metadata names, over all snapshots and refs, read in plain Python.
 
-Used for the file index (implements `operations.index_ports.References`). Only paths are decoded, from the metadata file as
-plain JSON: a table need not be understood to be left alone.
+Used for the file index and the search for orphans (implements `index_ports.TableVersion`). Only paths are decoded, from the
+metadata file as plain JSON: a table need not be understood to be left alone.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from neve.catalogs.errors import reading
+from neve.catalogs.errors import endpoint_of, reading
 from neve.catalogs.manifests import decode_manifest_list
-from neve.errors import CorruptMetadataError
+from neve.errors import CorruptMetadataError, NeveError
 from neve.maintenance.file_index import fingerprint
-from neve.table.document import TableOutline
+from neve.table.document import TableOutline, outline, read_document
 from neve.table.state import Manifest
 
 _UNKNOWN_LENGTH = -1
@@ -63,8 +63,32 @@ class TableReferences:
             )
         return data
 
+    def at(self, metadata_location: str) -> TableReferences | None:
+        """The table as another metadata file has it; None if that file is gone or empty. Raises NeveError."""
+        try:
+            data = self._read(metadata_location)
+        except NeveError:
+            if not self._has_content(metadata_location):
+                return None
+            raise
+        if not data:  # as a writer leaves it that ran out of space
+            return None
+        return TableReferences(outline(read_document(data, metadata_location), metadata_location), self.io)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file. Raises NeveError where nobody can tell."""
+        with reading(path):
+            return bool(self.io.new_input(path).exists())
+
+    def _has_content(self, path: str) -> bool:
+        """Asked for by itself: some stores answer that a file which may not be read is not found."""
+        with reading(path):
+            file = self.io.new_input(path)
+            return bool(file.exists()) and len(file) > 0
+
     def _read(self, location: str) -> bytes:
-        with reading(location), self.io.new_input(location).open(seekable=False) as stream:
+        endpoint = endpoint_of(getattr(self.io, "properties", {}))
+        with reading(location, endpoint=endpoint), self.io.new_input(location).open(seekable=False) as stream:
             return bytes(stream.read())
 
 

@@ -7,17 +7,35 @@ request here ends in time, and a read that met an outage is tried again a few ti
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyiceberg.catalog.rest import RestCatalog, StorageCredential
+from pyiceberg.catalog.rest import (
+    _RETRY_ARGS,
+    Capability,
+    Endpoints,
+    RestCatalog,
+    StorageCredential,
+    _handle_non_200_response,
+)
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchTableError,
+    OAuthError,
+    UnauthorizedError,
+)
 from pyiceberg.io import FileIO
-from requests import PreparedRequest, Response, Session
+from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
+from tenacity import retry
 from urllib3.util.retry import Retry
 
-from neve.catalogs.documents import understandable
-from neve.catalogs.storage import CONNECT_SECONDS
+from neve.catalogs.documents import seen
+from neve.catalogs.storage import CONNECT_SECONDS, TIMEOUT
 from neve.table.document import Document
 
 _RETRIES = Retry(
@@ -29,32 +47,46 @@ _RETRIES = Retry(
     raise_on_status=False,
 )
 
+_COMMIT_ERRORS: dict[int, type[Exception]] = {
+    404: NoSuchTableError,
+    409: CommitFailedException,
+    **dict.fromkeys((500, 502, 503, 504), CommitStateUnknownException),
+}
+"""As Iceberg's Java reads the answers to a commit."""
+REFUSALS = (AuthorizationExpiredError, BadRequestError, ForbiddenError, NotImplementedError, OAuthError, UnauthorizedError)
+"""Answers to a commit that certainly did not land, and would not at another try."""
 
-class _BoundedAdapter(HTTPAdapter):
-    def __init__(self, seconds: float) -> None:
-        super().__init__(max_retries=_RETRIES)
-        self._seconds = seconds
 
+class _WatchedAdapter(HTTPAdapter):
     def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]
-        options["timeout"] = options.get("timeout") or (CONNECT_SECONDS, self._seconds)
         response = super().send(request, **options)
-        return _understandable(response) if request.method == "GET" and response.ok else response
-
-
-def _understandable(response: Response) -> Response:
-    """The answer, in which a table's metadata has no types that PyIceberg does not know."""
-    if "/tables/" not in response.url:
+        if request.method == "GET" and response.ok:
+            _note_table(response)
         return response
+
+
+def _note_table(response: Response) -> None:
+    """Lets whoever watches have a table's metadata as the server sent it."""
+    if "/tables/" not in response.url:
+        return
     try:
         answer = response.json()
     except ValueError:
-        return response
+        return
     if isinstance(answer, dict) and isinstance(answer.get("metadata"), dict):
-        known = understandable(answer["metadata"], str(answer.get("metadata-location")), answer)
-        if known != answer["metadata"]:
-            response._content = json.dumps(answer | {"metadata": known}).encode()
-            response.encoding = "utf-8"
-    return response
+        seen(answer["metadata"], str(answer.get("metadata-location")), answer)
+
+
+def _answered(response: Response) -> Document:
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        _handle_non_200_response(error, _COMMIT_ERRORS)
+    try:
+        answer = response.json()
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
@@ -66,7 +98,36 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         of_place = self._resolve_storage_credentials(granted, location)
         return self._load_file_io({**properties, **(answer.get("config") or {}), **of_place}, location)
 
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def change_properties(self, identifier: Sequence[str], uuid: str, values: Mapping[str, str | None]) -> Document:
+        """Sets and removes properties of the table that has this uuid, in one commit, which Iceberg's Java sends alike.
+
+        Returns the server's answer, empty if it cannot be read. Raises PyIceberg's exceptions.
+        """
+        self._check_endpoint(Capability.V1_UPDATE_TABLE)
+        *namespace, name = identifier
+        changed = {key: value for key, value in values.items() if value is not None}
+        removed = [key for key in values if key not in changed]
+        request = {
+            "identifier": {"namespace": namespace, "name": name},
+            "requirements": [{"type": "assert-table-uuid", "uuid": uuid}],
+            "updates": [
+                *([{"action": "set-properties", "updates": changed}] if changed else ()),
+                *([{"action": "remove-properties", "removals": removed}] if removed else ()),
+            ],
+        }
+        place = self._split_identifier_for_path(tuple(identifier))
+        response = self._session.post(self.url(Endpoints.update_table, prefixed=True, **place), data=json.dumps(request))
+        return _answered(response)
+
     def _config_headers(self, session: Session) -> None:
         for prefix in ("http://", "https://"):
-            session.mount(prefix, _BoundedAdapter(float(self.properties["neve.timeout-seconds"])))
+            session.mount(prefix, _WatchedAdapter(max_retries=_RETRIES))
+        send, wait = session.send, (CONNECT_SECONDS, float(self.properties[TIMEOUT]))
+
+        def send_bounded(request: PreparedRequest, **options: Any) -> Response:
+            return send(request, **{**options, "timeout": options.get("timeout") or wait})
+
+        # Not by the adapter: pyiceberg mounts one of its own where requests are signed.
+        session.send = send_bounded  # type: ignore[method-assign]
         super()._config_headers(session)

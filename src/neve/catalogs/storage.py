@@ -15,8 +15,10 @@ from neve.table.location import address
 GCS_TOKEN_MS = 3_600_000
 _SERVERS = ("rest", "nessie")
 """Kinds of catalogs that may have names for warehouses."""
-FILE_IO = "neve.catalogs.documents.LiteralFileIO"
+FILE_IO = "neve.catalogs.file_io.LiteralFileIO"
 """The class by which PyIceberg reads and writes files."""
+TIMEOUT = "neve.timeout-seconds"
+"""The property by which our clients of catalogs are told how long an answer may take."""
 CONNECT_SECONDS = 5
 """Every wait is bounded: for a connection by this, for an answer by the catalog's `timeout`."""
 

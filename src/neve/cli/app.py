@@ -1,29 +1,21 @@
-"""The application that Typer runs: the list of commands, the options before a command's name, and usage errors as JSON."""
+"""The application that Typer runs: the list of commands, and the options before a command's name."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from inspect import Parameter, Signature
+from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from neve.cli import config, deletes, quarantine, runs, state
-from neve.cli.cluster import cluster
-from neve.cli.command import CONTEXT, examples
-from neve.cli.compact import compact
+from neve.cli.command import examples
+from neve.cli.compact import cluster, compact, plan
 from neve.cli.demo import demo
 from neve.cli.doctor import doctor
-from neve.cli.failures import USAGE_ERROR, error_json
 from neve.cli.inspect import InspectCommand, inspect
-from neve.cli.maintenance import expire, maintain, manifests, orphans, prevent, stats, tags, ttl
-from neve.cli.options import TYPED, KnobCommand, Shared, shared_parameters
-from neve.cli.plan import plan
+from neve.cli.maintenance import expire, maintain, manifests, orphans, prevent, rollback, stats, tags, ttl
+from neve.cli.options import CONTEXT, Commands, KnobCommand, Shared, shared_parameters, with_parameters
 from neve.cli.resume import resume
-from neve.cli.rollback import rollback
 from neve.cli.setup import setup
 from neve.cli.tables import tables
 from neve.cli.work import work
@@ -34,36 +26,6 @@ EPILOG = "\n\n".join(
         "[bold]Exit codes[/bold]\n0 done or nothing to do, 1 failed, 2 bad request, 3 partly done, 130 interrupted",
     ]
 )
-
-
-class NeveGroup(TyperGroup):
-    """Typer prints usage errors on stderr; with --json they are given on stdout as well."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parses what stands before the command's name."""
-        wants_json, typed = "--json" in args, tuple(args)
-        with _usage_errors_as_json(wants_json):
-            context = super().make_context(info_name, args, parent=parent, **extra)
-        context.meta["neve.wants_json"] = wants_json
-        context.meta[TYPED] = typed
-        return context
-
-    def invoke(self, ctx: Any) -> Any:
-        """Parses the rest and runs the command."""
-        with _usage_errors_as_json(ctx.meta["neve.wants_json"]):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _usage_errors_as_json(wanted: bool) -> Iterator[None]:
-    try:
-        yield
-    except USAGE_ERROR as error:
-        # Help for a bare `neve` travels as a usage error too, with an empty or help-like message: no JSON for that.
-        if wanted:
-            message = f"Cannot read the command line: {error.format_message()}"
-            sys.stdout.write(error_json(code="bad-request", message=message, hint=None, retryable=False) + "\n")
-        raise
 
 
 def _version(wanted: bool) -> None:
@@ -82,21 +44,16 @@ def _before_the_command(*, ctx: typer.Context, version: bool, **values: Any) -> 
 _VERSION = Annotated[
     bool, typer.Option("--version", callback=_version, is_eager=True, show_default=False, help="Show the version and leave.")
 ]
-_before_the_command.__signature__ = Signature(  # type: ignore[attr-defined]
-    [CONTEXT, Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=_VERSION), *shared_parameters()]
-)
-_before_the_command.__annotations__ = {}
+_VERSION_PARAMETER = Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=_VERSION)
 
-app = typer.Typer(
+app = Commands(
     name="neve",
-    cls=NeveGroup,
     no_args_is_help=True,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
-app.callback()(_before_the_command)
+app.callback()(with_parameters(_before_the_command, [CONTEXT, _VERSION_PARAMETER, *shared_parameters()]))
 app.command(
     cls=InspectCommand,
     epilog=examples(

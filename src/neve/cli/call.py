@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,12 +43,15 @@ class Call:
         self.shared = shared
         self.knobs = knobs
         self._typed = typed
+        self._begun = time.monotonic()
         self._warehouse: str | None = None
         """The directory that was opened, if it is not the one in the options."""
 
     def with_knobs(self, knobs: Mapping[str, str]) -> Call:
         """The same call with more knobs set, by their keys."""
-        return Call(self.shared, {**self.knobs, **knobs}, self._typed)
+        other = Call(self.shared, {**self.knobs, **knobs}, self._typed)
+        other._begun = self._begun
+        return other
 
     def retyped(self, *added: str, without: str = "--dry-run") -> str:
         """The same command without a flag and with others. Nothing else that was typed is lost, such as a branch or an age."""
@@ -81,7 +85,7 @@ class Call:
         """The text or the JSON renderer."""
         from neve.cli.output import JsonOutput, TextOutput
 
-        return JsonOutput(sys.stdout) if self.wants_json else TextOutput(self.stdout)
+        return JsonOutput(sys.stdout) if self.wants_json else TextOutput(self.stdout, lambda: time.monotonic() - self._begun)
 
     @cached_property
     def loaded(self) -> Loaded:

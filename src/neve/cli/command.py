@@ -5,9 +5,8 @@ Used by every command module. The function gets a `Call` and its own arguments, 
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -16,35 +15,37 @@ from rich.markup import escape
 from neve.cli.call import Call
 from neve.cli.failures import reported
 from neve.cli.logs import configure
-from neve.cli.options import KNOBS, TYPED, Shared, shared_parameters
+from neve.cli.options import CONTEXT, KNOBS, TYPED, Shared, shared_parameters, with_parameters
 from neve.render.commands import repeating
 
-CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+Values = dict[str, Any]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Decorates a function whose first parameter is the call."""
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    return command_of(function.__name__, function.__doc__, own, lambda call, values: function(call, **values))
 
-    @functools.wraps(function)
+
+def command_of(
+    name: str,
+    text: str | None,
+    own: Sequence[inspect.Parameter],
+    body: Callable[[Call, Values], None],
+    read: Callable[[Values], Values] = lambda values: values,
+) -> Callable[..., None]:
+    """A command with these parameters and those of every command; its body gets its own as they are `read`, by their names."""
+
     def run(*, ctx: typer.Context, **values: Any) -> None:
         shared = Shared.take(values).after(ctx.obj or Shared())
         call = Call(shared, ctx.meta.get(KNOBS, {}), ctx.meta.get(TYPED, ()))
         configure(shared.log_level, shared.log_format, debug=shared.debug)
         with repeating(lambda: call.connection), reported(call):
-            function(call, **values)
+            body(call, read(values))
 
-    return _with_signature(run, [CONTEXT, *_own(function), *shared_parameters()])
-
-
-def _own(function: Callable[..., None]) -> list[inspect.Parameter]:
-    _, *own = inspect.signature(function, eval_str=True).parameters.values()
-    return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-
-
-def _with_signature(run: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    run.__name__, run.__doc__ = name, text
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    return with_parameters(run, [CONTEXT, *keywords, *shared_parameters()])
 
 
 def examples(*lines: str) -> str:

@@ -1,32 +1,19 @@
-"""`neve compact`: rewrites what is worth rewriting in one table, proves it, commits it, and tells what it was good for."""
+"""`neve compact`, `neve plan` and `neve cluster`: what each shows at its end, what to type next, and its exit code.
+
+Options and help come from the operations' requests (`cli.operation_command`).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neve.cli.call import Call
-from neve.cli.command import command
 from neve.cli.failures import PARTLY_DONE
-from neve.cli.requests import (
-    Branch,
-    ExpireSnapshots,
-    Force,
-    GroupsShown,
-    Kernel,
-    Partitions,
-    ProbeQuery,
-    SnapshotRetentionHours,
-    TableName,
-    Tier,
-    Verify,
-    Where,
-    again,
-    on_branch,
-    refuse_expiry_in_dry_run,
-    request_of,
-)
+from neve.cli.next_steps import again, on_branch
+from neve.cli.operation_command import operation_command
 
 if TYPE_CHECKING:
     from neve.rewrite.record import RunRecord
@@ -34,56 +21,19 @@ if TYPE_CHECKING:
 EXIT_CODES = {"partly-done": PARTLY_DONE, "failed": 1}
 """By outcome; whatever is not here is a success."""
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `neve plan` does.")]
+_GROUPS = Annotated[int, typer.Option("--groups", min=0, metavar="N", help="Groups shown in the text of a plan.")], 10
+_COMPACT = ("tier", "kernel", "partitions", "where", "branch", "verify", "probe_query", "force")
+EXPIRY = ("expire_snapshots", "snapshot_retention_hours")
+_CLUSTER = ("by", "kind", "full", "partitions", "where", "branch", "verify", "probe_query")
 
 
-@command
-def compact(
-    call: Call,
-    table: TableName,
-    tier: Tier = None,
-    kernel: Kernel = None,
-    partition: Partitions = None,
-    where: Where = None,
-    branch: Branch = "main",
-    verify: Verify = "metadata",
-    probe_query: ProbeQuery = None,
-    force: Force = False,
-    expire_snapshots: ExpireSnapshots = False,
-    snapshot_retention_hours: SnapshotRetentionHours = None,
-    dry_run: DryRun = False,
-    groups: GroupsShown = 10,
-) -> None:
-    """Compact small files into files of the target size, on Spark. Rows do not change.
-
-    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
-
-    Every group of files is proved before it is committed. Exits 0 when everything succeeded or nothing needed compaction, 3
-    when some groups could not be committed, 1 when none could.
-    """
-    request = request_of(tier, kernel, partition, where=where, branch=branch, force=force)
-    if dry_run:
-        refuse_expiry_in_dry_run(table, expire_snapshots=expire_snapshots, hours=snapshot_retention_hours)
-    with call.neve() as neve, call.progress() as progress:
-        if dry_run:
-            planned = neve.plan(table, request=request, progress=progress)
-        else:
-            # Something moves on a terminal while Spark starts.
-            progress("compact", 0, None)
-            record = neve.compact(
-                table,
-                request=request,
-                verify=verify,
-                probe_query=probe_query,
-                expire_snapshots=expire_snapshots,
-                snapshot_retention_hours=snapshot_retention_hours,
-                progress=progress,
-            )
-    if dry_run:
-        call.output.plan(planned, groups=groups)
+def _show(call: Call, ended: Any, options: Mapping[str, Any]) -> None:
+    """The plan of a dry run, else the record."""
+    if options["dry_run"]:
+        call.output.plan(ended, groups=options["groups"])
         return
-    call.output.ended(record, next_steps=_next_steps(call, record, force=force))
-    if code := exit_code(record):
+    call.output.ended(ended, next_steps=_next_steps(call, ended, options))
+    if code := exit_code(ended):
         raise typer.Exit(code)
 
 
@@ -95,11 +45,39 @@ def exit_code(record: RunRecord) -> int:
     return EXIT_CODES.get(record.outcome.value, partly)
 
 
-def _next_steps(call: Call, run: RunRecord, *, force: bool) -> list[str]:
-    branch = on_branch(run.branch)
+def _next_steps(call: Call, run: RunRecord, options: Mapping[str, Any]) -> list[str]:
+    """A run without work is not recorded, so that it cannot be shown."""
+    branch, is_cluster = on_branch(run.branch), "by" in options
     inspect = again(call.shared, "inspect", run.table, *branch)
-    if run.outcome.value == "nothing-to-do":
-        # Who has forced it was told what a forced plan says.
-        return [inspect] if force else [inspect, again(call.shared, "plan", run.table, "--force", *branch)]
-    shown = [inspect, again(call.shared, "runs", "show", run.run_id[:8])]
-    return shown if run.outcome.value == "done" else [call.retyped(), *shown]
+    if run.run_id is not None:
+        shown = [inspect, again(call.shared, "runs", "show", run.run_id[:8])]
+        return shown if is_cluster or run.outcome.value == "done" else [call.retyped(), *shown]
+    if is_cluster:
+        return [inspect, again(call.shared, "cluster", run.table, "--full", "--dry-run", *branch)]
+    # Who has forced it was told what a forced plan says.
+    return [inspect] if options["force"] else [inspect, again(call.shared, "plan", run.table, "--force", *branch)]
+
+
+def _runs(options: Mapping[str, Any]) -> bool:
+    return not options["dry_run"]
+
+
+compact = operation_command(
+    "compact", _show, offered=("table", *_COMPACT, *EXPIRY, "dry_run", "groups"), extra={"groups": _GROUPS}, is_slow=_runs
+)
+cluster = operation_command(
+    "cluster", _show, offered=("table", *_CLUSTER, "dry_run", "groups"), extra={"groups": _GROUPS}, is_slow=_runs
+)
+plan = operation_command(
+    "compact",
+    _show,
+    title="plan",
+    help="""Show what `neve compact` would do: which files, why, how, and what it would take. Changes nothing.
+
+    Reads metadata only, and starts no Java unless --where needs Spark to read it. Says why wherever nothing is worth doing.
+    """,
+    offered=("table", "tier", "kernel", "partitions", "where", "branch", "force", "groups"),
+    fixed={"dry_run": True},
+    extra={"groups": _GROUPS},
+    is_slow=_runs,
+)

@@ -8,9 +8,9 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
-from neve.cli.options import KnobCommand
+from neve.cli.options import Commands, KnobCommand
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Show and check the settings.")
+app = Commands(no_args_is_help=True, help="Show and check the settings.")
 
 
 @app.command(

@@ -14,8 +14,8 @@ from neve.cli.call import Call
 from neve.cli.command import command
 from neve.cli.demo_directory import DemoDirectory
 from neve.cli.failures import PARTLY_DONE
+from neve.cli.next_steps import again
 from neve.cli.options import Shared
-from neve.cli.requests import again
 from neve.errors import BadRequestError, NeveError
 
 if TYPE_CHECKING:

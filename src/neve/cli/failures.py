@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 PARTLY_DONE, INTERRUPTED, CLOSED_PIPE = 3, 130, 141
 
-# Typer does not export the class of its usage errors, only one of its children.
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-
 
 @contextmanager
 def reported(call: Call) -> Iterator[None]:
@@ -33,7 +30,7 @@ def reported(call: Call) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (typer.Exit, typer.Abort, USAGE_ERROR):
+    except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except KeyboardInterrupt as stop:
         _say("Interrupted")

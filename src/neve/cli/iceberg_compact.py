@@ -8,20 +8,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import MISSING, dataclass, field, replace
+from typing import Annotated, Any
 
 import typer
 
 from neve.cli.call import Call
-from neve.cli.command import command, examples
-from neve.cli.compact import DryRun, exit_code
+from neve.cli.command import examples
+from neve.cli.compact import EXPIRY, exit_code
+from neve.cli.next_steps import again
+from neve.cli.operation_command import request_command
 from neve.cli.options import Shared
-from neve.cli.requests import ExpireSnapshots, SnapshotRetentionHours, again, refuse_expiry_in_dry_run, request_of
 from neve.errors import BadRequestError
-
-if TYPE_CHECKING:
-    from neve.rewrite.planner import Request
 
 URI_VARIABLE = "ICEBERG_COMPACT_CATALOG_URI"
 """Settings hold a reference to this where the URI may carry a password, which must not be shown."""
@@ -31,38 +29,54 @@ _PLAIN_URI = re.compile(r"[^@?#;$]*")
 """Without a user, a query, parameters or references: hints can show it."""
 _PATTERN = re.compile(r"[^\s'\"<>!()]+=[^\s'\"<>!()]*")
 
-CatalogUri = Annotated[
-    str,
-    typer.Option(
-        "--catalog-uri",
-        envvar="CATALOG_URI",
-        metavar="URI",
-        help="http(s)://HOST (rest), sqlite:///FILE or postgresql://HOST/DB (sql), thrift://HOST:PORT (hive), "
-        "glue or glue:REGION, or a warehouse directory.",
-    ),
-]
-Table = Annotated[
-    str, typer.Option("--table", metavar="NAME", help=r"\[catalog.]\[namespace.]table; the namespace is default unless given.")
-]
-Partition = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition",
-        metavar="PATTERN|PREDICATE",
-        show_default=False,
-        help="Only these partitions: 'day=2025-01-*', or Spark SQL such as \"day = DATE '2025-01-17'\"; repeatable.",
-    ),
-]
-Strategy = Annotated[
-    str | None,
-    typer.Option("--strategy", metavar="NAME", show_default=False, help="What is worth rewriting, such as adaptive."),
-]
-TargetSize = Annotated[
-    int | None, typer.Option("--target-size-mb", min=1, metavar="N", show_default=False, help="The size of a good file.")
-]
-MinSize = Annotated[
-    int | None, typer.Option("--min-size-mb", min=1, metavar="N", show_default=False, help="Files below this are small.")
-]
+CATALOG_URI = (
+    Annotated[
+        str,
+        typer.Option(
+            "--catalog-uri",
+            envvar="CATALOG_URI",
+            metavar="URI",
+            help="http(s)://HOST (rest), sqlite:///FILE or postgresql://HOST/DB (sql), thrift://HOST:PORT (hive), "
+            "glue or glue:REGION, or a warehouse directory.",
+        ),
+    ],
+    MISSING,
+)
+PARTITIONS = (
+    Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition",
+            metavar="PATTERN|PREDICATE",
+            show_default=False,
+            help="Only these partitions: 'day=2025-01-*', or Spark SQL such as \"day = DATE '2025-01-17'\"; repeatable.",
+        ),
+    ],
+    None,
+)
+STRATEGY = (
+    Annotated[
+        str | None,
+        typer.Option("--strategy", metavar="NAME", show_default=False, help="What is worth rewriting, such as adaptive."),
+    ],
+    None,
+)
+
+
+def table_option(text: str) -> tuple[Any, Any]:
+    """The table, named by an option."""
+    return Annotated[str, typer.Option("--table", metavar="NAME", help=text)], MISSING
+
+
+def megabytes(flag: str, text: str) -> tuple[Any, Any]:
+    """A size."""
+    return Annotated[int | None, typer.Option(flag, min=1, metavar="N", show_default=False, help=text)], None
+
+
+SIZES = {
+    "target_size_mb": megabytes("--target-size-mb", "The size of a good file."),
+    "min_size_mb": megabytes("--min-size-mb", "Files below this are small."),
+}
 
 
 @dataclass(frozen=True)
@@ -121,37 +135,17 @@ def partitions_of(said: list[str] | None, where: str | None = None) -> tuple[lis
     return patterns, " AND ".join(f"({text})" for text in (where, either) if text) or None
 
 
-@command
-def iceberg_compact(
-    call: Call,
-    catalog_uri: CatalogUri,
-    table: Table,
-    strategy: Strategy = None,
-    partition: Partition = None,
-    target_size_mb: TargetSize = None,
-    min_size_mb: MinSize = None,
-    expire_snapshots: ExpireSnapshots = False,
-    snapshot_retention_hours: SnapshotRetentionHours = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Compact small files of an Iceberg table into files of the target size, on Spark. Rows do not change.
-
-    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
-
-    As `neve compact`, for schedulers. Where sqlite or postgresql keep the catalog under a name of its own, say it by --catalog.
-    """
-    shared, parts = call.shared, table.split(".")
+def _iceberg_compact(call: Call, options: dict[str, Any]) -> None:
+    shared, table, uri = call.shared, options["table"], options["catalog_uri"]
+    parts = table.split(".")
     name = shared.catalog or (parts[0] if len(parts) > 2 else "local")
-    found = catalog_of(catalog_uri, name=name, warehouse=shared.warehouse)
-    said = [f"policy.strategy={strategy}"] if strategy is not None else []
-    call.shared = _settled(shared, found, [*said, *sizes(target_size_mb, min_size_mb)])
-    patterns, where = partitions_of(partition)
-    request = request_of(None, None, patterns, where=where, branch="main", force=False)
+    found = catalog_of(uri, name=name, warehouse=shared.warehouse)
+    said = [f"policy.strategy={options['strategy']}"] if options["strategy"] is not None else []
+    call.shared = _settled(shared, found, [*said, *sizes(options["target_size_mb"], options["min_size_mb"])])
+    patterns, where = partitions_of(options["partitions"])
+    asked = {key: options[key] for key in (*EXPIRY, "dry_run")}
     full = table if len(parts) > 1 else f"default.{table}"
-    if dry_run:
-        refuse_expiry_in_dry_run(full, expire_snapshots=expire_snapshots, hours=snapshot_retention_hours)
-    expiry = {"expire_snapshots": expire_snapshots, "snapshot_retention_hours": snapshot_retention_hours}
-    _run(call, full, found, catalog_uri, request, dry_run=dry_run, expiry=expiry)
+    _run(call, full, found, uri, {"partitions": patterns, "where": where, **asked})
 
 
 def _settled(shared: Shared, found: NamedCatalog, more: list[str]) -> Shared:
@@ -161,20 +155,23 @@ def _settled(shared: Shared, found: NamedCatalog, more: list[str]) -> Shared:
     return replace(shared, warehouse=found.warehouse, catalog=name, set=[*described, *more, *shared.set])
 
 
-def _run(
-    call: Call, table: str, found: NamedCatalog, uri: str, request: Request, *, dry_run: bool, expiry: dict[str, Any]
-) -> None:
+def _run(call: Call, table: str, found: NamedCatalog, uri: str, asked: dict[str, Any]) -> None:
     from neve.api import Neve
 
     environ = {**os.environ, URI_VARIABLE: uri}
     call.shared = replace(call.shared, warehouse=found.warehouse)  # for commands that are suggested: it is a directory or None
     with Neve.open(call.loaded, warehouse=found.warehouse, environ=environ) as neve, call.progress() as progress:
-        if dry_run:
-            call.output.plan(neve.plan(table, request=request, progress=progress), groups=10)
+        if asked["dry_run"]:
+            planned: Any = neve.compact(table, **asked, progress=progress)
+            call.output.plan(planned, groups=10)
             return
         progress("compact", 0, None)
-        record = neve.compact(table, request=request, **expiry, progress=progress)
-    call.output.ended(record, next_steps=[again(call.shared, "runs", "show", record.run_id[:8])])
+        record = neve.compact(table, **asked, progress=progress)
+    if record.run_id is None:
+        step = again(call.shared, "inspect", record.table)
+    else:
+        step = again(call.shared, "runs", "show", record.run_id[:8])
+    call.output.ended(record, next_steps=[step])
     if code := exit_code(record):
         raise typer.Exit(code)
 
@@ -192,7 +189,27 @@ app.command(
         "iceberg-compact --catalog-uri sqlite:////lake/catalog.db --table db.events --target-size-mb 256 --min-size-mb 64",
         "iceberg-compact --catalog-uri ./warehouse --table db.events --partition 'day=2025-01-*' --dry-run --json",
     )
-)(iceberg_compact)
+)(
+    request_command(
+        "compact",
+        _iceberg_compact,
+        title="iceberg-compact",
+        help="""Compact small files of an Iceberg table into files of the target size, on Spark. Rows do not change.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
+
+    As `neve compact`, for schedulers. Where sqlite or postgresql keep the catalog under a name of its own, say it by --catalog.
+    """,
+        offered=("catalog_uri", "table", "strategy", "partitions", *SIZES, *EXPIRY, "dry_run"),
+        extra={
+            "catalog_uri": CATALOG_URI,
+            "table": table_option(r"\[catalog.]\[namespace.]table; the namespace is default unless given."),
+            "strategy": STRATEGY,
+            "partitions": PARTITIONS,
+            **SIZES,
+        },
+    )
+)
 
 
 def main() -> None:

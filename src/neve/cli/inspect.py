@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from neve.cli.call import Call
-from neve.cli.cluster import layout_of
 from neve.cli.command import command
 from neve.cli.options import KnobCommand
 from neve.errors import StorageError
@@ -64,7 +63,11 @@ def inspect(
     Reads metadata only, and starts no Java: safe to run at any time, on any table.
     """
     if by is not None:
-        call.shared = replace(call.shared, set=[*call.shared.set, f"policy.cluster-by={layout_of(by, None)}"])
+        from neve.operations.cluster import asked_layout
+        from neve.operations.inspect import require_files
+
+        require_files(depth, "--by")
+        call.shared = replace(call.shared, set=[*call.shared.set, f"policy.cluster-by={asked_layout(by, None)}"])
     with call.neve() as neve, call.progress() as progress:
         inspection = neve.inspect(table, depth=depth, sample=sample, branch=branch, progress=progress)
     if html is not None:

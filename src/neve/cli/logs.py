@@ -13,6 +13,9 @@ from neve.render.commands import completed
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
+_CHATTY = ("py4j", "urllib3", "boto3", "botocore", "s3transfer", "pyiceberg")
+"""Libraries that log an attempt that failed as an error, even if it is repeated or raised as well."""
+
 
 class JsonLines(logging.Formatter):
     """One JSON object per line; whatever was given as `extra` becomes a key."""
@@ -52,13 +55,21 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(level: LogLevel | None, form: LogFormat | None, *, debug: bool) -> None:
-    """Replaces the handlers of the process. Our level is the one asked for; other libraries only warn, unless debugging."""
+    """Replaces the handlers of the process. Our level is the one asked for.
+
+    Other libraries show errors, from level `info` on warnings, and details only when debugging: their warnings are about
+    attempts that are repeated, and a failure that matters reaches the user as our own error.
+    """
     chosen = LogLevel.DEBUG if debug else level or LogLevel.WARNING
     handler = StderrHandler()
     text = TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else text)
-    logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+    closely = chosen in (LogLevel.DEBUG, LogLevel.INFO)
+    libraries = logging.INFO if debug else logging.WARNING if closely else logging.ERROR
+    logging.basicConfig(level=libraries, handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.NOTSET if closely else logging.CRITICAL)
     logging.getLogger("neve").setLevel(chosen.upper())
     logging.captureWarnings(capture=True)
     # Warnings of libraries are for developers: shown when somebody looks closely, as log lines.
-    logging.getLogger("py.warnings").setLevel(logging.WARNING if chosen in ("debug", "info") else logging.ERROR)
+    logging.getLogger("py.warnings").setLevel(logging.WARNING if closely else logging.ERROR)

@@ -12,8 +12,8 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.compact import EXIT_CODES
+from neve.cli.next_steps import again, on_branch, steps_after
 from neve.cli.operation_command import operation_command
-from neve.cli.requests import again, on_branch, steps_after
 
 
 def _show(call: Call, record: Any, _: Mapping[str, Any]) -> None:
@@ -44,13 +44,17 @@ def _show_ttl(call: Call, record: Any, options: Mapping[str, Any]) -> None:
         raise typer.Exit(code)
 
 
+_QUARANTINING = frozenset({"expire", "manifests", "orphans", "settle", "purge"})
+"""Steps of a maintenance that put files into the quarantine, or move those that are there."""
+
+
 def _show_maintenance(call: Call, record: Any, _: Mapping[str, Any]) -> None:
     steps = [again(call.shared, "inspect", record.table)]
     if record.outcome.value == "nothing-to-do":
         steps = []
     elif record.dry_run and record.outcome.value == "done":
         steps = [call.retyped()]
-    elif record.done:
+    elif any(step.step.value in _QUARANTINING for step in record.done):
         steps += [again(call.shared, "quarantine", "list", record.table)]
     call.output.ended(record, next_steps=steps)
     if code := EXIT_CODES.get(record.outcome.value, 0):
@@ -75,6 +79,7 @@ maintain = operation_command("maintain", _show_maintenance)
 manifests = operation_command("manifests", _show)
 orphans = operation_command("orphans", _show_orphans)
 prevent = operation_command("prevent", _show_prevention, is_slow=lambda given: given["apply"] or given["undo"])
+rollback = operation_command("rollback", lambda call, done, _: call.output.rolled_back(done))
 stats = operation_command("stats", _show)
 tags = operation_command("tags", _show)
 ttl = operation_command(

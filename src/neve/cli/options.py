@@ -1,21 +1,28 @@
 """Options declared once: those that every command takes, before or after its name, and one flag per knob of the policy.
 
-`cli.command` adds them to the signature that Typer reads, so that a command names only what is its own.
+`cli.command` adds them to the signature that Typer reads, so that a command names only what is its own. Commands and groups are
+Typer's, with the hooks that it has for its users: what a group calls them by, and what parses their arguments.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from neve.cli.failures import error_json
 from neve.errors import BadRequestError
+
+CONTEXT = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 EVERYWHERE = "Options of every command"
 POLICY = "Policy, as in neve.yaml"
@@ -140,10 +147,12 @@ def shared_parameters() -> list[Parameter]:
 KNOBS = "neve.knobs"
 """Where a context keeps the knobs that were set, by their keys."""
 
+WANTS_JSON = "neve.wants-json"
+"""Where a context keeps whether --json was typed."""
+
 TYPED = "neve.typed"
 """Where a context keeps the arguments as they were typed."""
 
-_KNOB_PREFIX = "knob_"
 _SPELLINGS = {"small-file-threshold": ("--min-file-size",)}
 """Knobs that go by another name elsewhere, by their keys."""
 _METAVARS = {
@@ -158,7 +167,23 @@ _METAVARS = {
 }
 
 
-class KnobCommand(TyperCommand):
+def with_parameters(function: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """The function as Typer reads it: `inspect.signature` tells these parameters, in this order."""
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function
+
+
+class PlainCommand(TyperCommand):
+    """A command whose usage errors are given as JSON on stdout too, where --json is typed."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parses its arguments."""
+        with usage_errors_as_json("--json" in args if parent is None else parent.meta.get(WANTS_JSON, False)):
+            return super().make_context(info_name, args, parent=parent, **extra)
+
+
+class KnobCommand(PlainCommand):
     """A command with one flag per knob of the policy.
 
     The flags are made when this command is parsed or explained, not when the application is put together: the policy's
@@ -169,10 +194,54 @@ class KnobCommand(TyperCommand):
         """Its own parameters and the knobs."""
         return [*super().get_params(ctx), *_knob_options()]
 
-    def invoke(self, ctx: Any) -> Any:
-        """Sets the knobs aside: Typer passes on only what the function's signature names."""
-        ctx.meta[KNOBS] = _take_knobs(ctx.params)
-        return super().invoke(ctx)
+
+class CommandGroup(TyperGroup):
+    """A group whose usage errors are given as JSON on stdout too, where --json is typed."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parses what stands before the command's name."""
+        wants_json, typed = "--json" in args, tuple(args)
+        with usage_errors_as_json(wants_json if parent is None else parent.meta[WANTS_JSON]):
+            context = super().make_context(info_name, args, parent=parent, **extra)
+        if parent is None:
+            context.meta[WANTS_JSON], context.meta[TYPED] = wants_json, typed
+        return context
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command that is named."""
+        with usage_errors_as_json(ctx.meta[WANTS_JSON]):
+            return super().resolve_command(ctx, args)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Commands(typer.Typer):
+    """Commands of ours: typer.Typer with our classes for a group and its commands."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"cls": CommandGroup, "rich_markup_mode": "rich", **how})
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **how: Any
+    ) -> Callable[[Function], Function]:
+        """As typer.Typer has it."""
+        return super().command(name, cls=cls or PlainCommand, **how)
+
+
+@contextmanager
+def usage_errors_as_json(wanted: bool) -> Iterator[None]:
+    """Around the parsing of arguments. Typer prints what is raised on stderr, and leaves with its exit code."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        # Help for a bare `neve` travels as a usage error too, with an empty or help-like message: no JSON for that.
+        if wanted and getattr(error, "exit_code", None) == 2:
+            message = f"Cannot read the command line: {error.format_message()}"  # type: ignore[attr-defined]
+            sys.stdout.write(error_json(code="bad-request", message=message, hint=None, retryable=False) + "\n")
+        raise
 
 
 @cache
@@ -180,26 +249,20 @@ def _knob_options() -> list[Any]:
     from neve.policy.model import knobs
 
     # Typer makes the options from a signature, here as everywhere; the function itself is never called.
-    def signature_only(**values: str | None) -> None: ...
+    def signature_only() -> None: ...
 
-    parameters = [_knob_parameter(key, knob.unit, knob.why) for key, knob in knobs().items()]
-    signature_only.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    signature_only.__annotations__ = {}
     app = typer.Typer(add_completion=False)
-    app.command()(signature_only)
+    parameters = [_knob_parameter(key, knob.unit, knob.why) for key, knob in knobs().items()]
+    app.command()(with_parameters(signature_only, parameters))
     return list(typer.main.get_command(app).params)
 
 
 def _knob_parameter(key: str, unit: str, why: str) -> Parameter:
-    metavar = _METAVARS.get(unit, "N")
-    names = (f"--{key}", *_SPELLINGS.get(key, ()))
-    option = typer.Option(*names, metavar=metavar, help=why, rich_help_panel=POLICY, show_default=False)
-    name = _KNOB_PREFIX + key.replace("-", "_")
+    def keep(ctx: typer.Context, value: str | None) -> None:
+        if value is not None:
+            ctx.meta.setdefault(KNOBS, {})[key] = value
+
+    how: dict[str, Any] = {"metavar": _METAVARS.get(unit, "N"), "help": why, "rich_help_panel": POLICY, "show_default": False}
+    option = typer.Option(f"--{key}", *_SPELLINGS.get(key, ()), **how, expose_value=False, callback=keep)
+    name = f"knob_{key.replace('-', '_')}"
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
-
-
-def _take_knobs(values: dict[str, Any]) -> dict[str, str]:
-    """Takes the knobs that were set out of a command's values, by their keys."""
-    said = {name: values.pop(name) for name in tuple(values) if name.startswith(_KNOB_PREFIX)}
-    keys = {name: name.removeprefix(_KNOB_PREFIX).replace("_", "-") for name in said}
-    return {keys[name]: value for name, value in said.items() if value is not None}

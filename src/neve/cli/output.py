@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-from neve.render.phrases import printable
+from neve.render.phrases import FROM_CACHE, printable
 
 if TYPE_CHECKING:
     from neve.health.inspection import Inspection
-    from neve.maintenance.delete_files import UpkeepRecord
     from neve.maintenance.quarantine import Quarantined, QuarantinedRun
-    from neve.maintenance.record import MaintenanceRecord
     from neve.operations.rollback import RolledBack
     from neve.render.demo import DemoCompaction
     from neve.render.listings import CheckRow, SettingRow
     from neve.render.runs import RunRow
     from neve.rewrite.plan import Plan
-    from neve.rewrite.record import RunRecord
+    from neve.rewrite.record import Record
     from neve.rewrite.remaining import Remaining
     from neve.table.state import TableName
 
-    Record = RunRecord | UpkeepRecord | MaintenanceRecord
 
 SCHEMA_VERSION = 1
 
@@ -101,8 +98,8 @@ class Output(Protocol):
 class TextOutput:
     """Rich text, plain where nobody sees colours."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, elapsed: Callable[[], float]) -> None:
+        self._console, self._elapsed = console, elapsed
 
     def inspection(self, inspection: Inspection, *, partitions: int) -> None:
         """The whole page."""
@@ -120,6 +117,9 @@ class TextOutput:
         """The whole page, and what to type next."""
         from neve.render.records import text_of
 
+        if record.elapsed_seconds is not None:
+            # A user counts from the command to the prompt, and Spark has been stopped since the record was made.
+            record = record.model_copy(update={"elapsed_seconds": self._elapsed()})
         self._console.print(text_of(record))
         self._steps("Next", next_steps)
 
@@ -134,7 +134,8 @@ class TextOutput:
         """One line."""
         what = "Would roll back" if done.dry_run else "Rolled back"
         moved = f"{done.branch} {'moves' if done.dry_run else 'moved'} from snapshot {done.from_snapshot} back to"
-        self._line(f"{what} run {done.run_id[:8]} over {printable(done.table)}: {moved} {done.to_snapshot}.")
+        source = f" ({FROM_CACHE})" if done.metadata_from_cache else ""
+        self._line(f"{what} run {done.run_id[:8]} over {printable(done.table)}: {moved} {done.to_snapshot}{source}.")
 
     def quarantine(self, rows: Sequence[QuarantinedRun]) -> None:
         """One line each."""
@@ -157,15 +158,20 @@ class TextOutput:
 
     def run(self, row: RunRow) -> None:
         """The whole page, if there is a record."""
+        from pydantic import ValidationError
+
         from neve.operations.rollback import RolledBack
         from neve.render.records import stored, text_of
         from neve.render.runs import run_row_text
 
-        if row.kind == "rollback" and row.record:
-            self.rolled_back(RolledBack.model_validate(row.record))
-            return
-        record = stored(row.kind, row.record) if row.finished_ms is not None else None
-        self._console.print(run_row_text(row) if record is None else text_of(record))
+        try:
+            if row.kind == "rollback" and row.record:
+                self.rolled_back(RolledBack.model_validate(row.record, extra="ignore"))
+                return
+            record = stored(row.kind, row.record) if row.finished_ms is not None else None
+            self._console.print(run_row_text(row) if record is None else text_of(record))
+        except ValidationError:  # records of earlier releases can all be read
+            self._console.print(run_row_text(row, is_newer=True))
 
     def tables(self, names: Iterable[TableName]) -> None:
         """One name per line, never wrapped: the lines are for pipes."""

@@ -100,4 +100,5 @@ class PlainLines:
         if self._now() - self._last < PLAIN_INTERVAL_SECONDS:
             return
         self._last = self._now()
-        self._console.print(f"{stage}: {told}", markup=False, soft_wrap=True)
+        line = stage if total is None and not done else f"{stage}: {told}"
+        self._console.print(line, markup=False, soft_wrap=True)

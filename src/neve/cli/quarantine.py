@@ -11,23 +11,21 @@ import typer
 from neve.cli.call import Call
 from neve.cli.command import command, examples
 from neve.cli.failures import PARTLY_DONE
-from neve.cli.operation_command import operation_command
-from neve.cli.requests import TableName, again
+from neve.cli.next_steps import again
+from neve.cli.operation_command import TableName, operation_command
+from neve.cli.options import Commands
 
 if TYPE_CHECKING:
     from neve.maintenance.quarantine import QuarantineRecord
 
-app = typer.Typer(
+app = Commands(
     no_args_is_help=True,
-    rich_markup_mode="rich",
     help="Files that nothing seems to need: recorded first, looked at again after quarantine-grace, then moved to a trash that "
     "gives them back for trash-keep, then purged. Nothing is deleted at once.",
     epilog=examples(
         "neve quarantine list db.events", "neve quarantine settle db.events --dry-run", "neve quarantine purge db.events"
     ),
 )
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, file by file.")]
 
 
 @app.command(name="list", epilog=examples("neve quarantine list db.events", "neve quarantine list db.events --files --json"))
@@ -65,28 +63,4 @@ app.command(
 app.command(epilog=examples("neve quarantine purge db.events --dry-run", "neve quarantine purge db.events --limit 5000"))(
     operation_command("purge", _show)
 )
-
-
-@command
-def restore(
-    call: Call,
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="The run that put files into the quarantine, or how its id begins.")
-    ],
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table", metavar="TABLE", show_default=False, help="Its table, if the run ended before it was recorded."
-        ),
-    ] = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Put the files of a run back from the trash, and remove those from the quarantine that were not moved yet.
-
-    Overwrites nothing. Restores files only: snapshots that were expired stay expired. Refused if all files are purged; if
-    some are, restores the others and exits with 3.
-    """
-    with call.neve() as neve, call.progress() as progress:
-        progress("restore", 0, None)
-        record = neve.restore(run, table=table, dry_run=dry_run, progress=progress)
-    _show(call, record, {"dry_run": dry_run})
+restore = operation_command("restore", _show)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from neve.cli.call import Call
-from neve.cli.command import command
 from neve.cli.compact import exit_code
+from neve.cli.operation_command import request_command
 from neve.commit.failure import Failure
-from neve.errors import BadRequestError, CommitIncidentError, LeaseHeldError, NeveError, TableGoneError, TableNotFoundError
+from neve.errors import CommitIncidentError, LeaseHeldError, NeveError, TableGoneError, TableNotFoundError
+from neve.operations.requests import ResumeRequest
 
 if TYPE_CHECKING:
     from neve.api import Neve
@@ -20,38 +22,14 @@ _LEFT_ALONE = (LeaseHeldError, TableNotFoundError, TableGoneError)
 """Reasons to leave a run as it is, unless it was named."""
 
 
-@command
-def resume(
-    call: Call,
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The id of a run, or how it begins; all unless given.")
-    ] = None,
-    abandon: Annotated[
-        bool, typer.Option("--abandon", help="End the run without committing anything of it. Its files are not removed.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be committed and what would be rewritten.")
-    ] = False,
-) -> None:
-    """Finish runs that were interrupted. What was written before is committed if it still holds, never done again.
+def _resume(call: Call, options: Mapping[str, Any]) -> None:
+    from neve.operations.resume import require_sensible
 
-    Groups whose files others have rewritten or removed meanwhile are left out.
-
-    A run is taken over only if its process has certainly ended, or if its heartbeat has: 5 minutes after the last sign of life.
-    A run that is at work elsewhere is left alone; naming it is an error. A run whose table is gone is ended with --abandon.
-
-    Leaves with exit code 0 if there was nothing to resume or all is done, 3 if some groups could not be committed, 1 if
-    none could.
-    """
-    if abandon and dry_run:
-        raise BadRequestError("Cannot abandon a run in a dry run", hint="Leave --abandon or --dry-run out.")
-    if abandon and run is None:
-        raise BadRequestError("Cannot abandon every run", hint="Name one: `neve resume RUN --abandon`. `neve runs` lists them.")
-    codes, carry_out = [0], _end if abandon else _preview if dry_run else _finish
+    request = ResumeRequest(**options)
+    require_sensible(request)
+    codes, carry_out = [0], _end if request.abandon else _preview if request.dry_run else _finish
     with call.neve() as neve:
-        chosen = [found for found in neve.unfinished() if found.run_id.startswith(run or "")]
-        if run is not None and not chosen:
-            raise BadRequestError(f"Cannot resume {run}: no interrupted run begins so", hint="`neve runs` lists all runs.")
+        chosen = neve.unfinished(request.run)
         if not chosen:
             call.tell("No run was interrupted.")
         for journalled in chosen:
@@ -60,7 +38,7 @@ def resume(
             except CommitIncidentError:
                 raise  # a person must roll back first: another commit on top would make that impossible
             except Exception as error:  # the other runs do not depend on this one
-                if run is not None or (len(chosen) == 1 and not isinstance(error, _LEFT_ALONE)):
+                if request.run is not None or (len(chosen) == 1 and not isinstance(error, _LEFT_ALONE)):
                     raise
                 call.tell(_refusal(journalled, error))
                 codes.append(_code(error))
@@ -68,24 +46,27 @@ def resume(
         raise typer.Exit(worst)
 
 
+resume = request_command("resume", _resume)
+
+
 def _finish(call: Call, neve: Neve, journalled: JournaledRun) -> int:
     neve.require_resumable(journalled)
     call.tell(_headline(journalled))
     with call.progress() as progress:
-        record = neve.resume(journalled, progress=progress)
-    call.output.run(neve.run(record.run_id))
+        record = neve.resume(journalled.run_id, progress=progress)
+    call.output.run(neve.run(record.recorded_id))
     return exit_code(record)
 
 
 def _preview(call: Call, neve: Neve, journalled: JournaledRun) -> int:
     neve.require_resumable(journalled)
-    left = neve.preview_resume(journalled)
+    left: Any = neve.resume(journalled.run_id, dry_run=True)
     call.output.remaining(left, next_steps=[call.again("resume", left.run_id[:8])])
     return 0
 
 
 def _end(call: Call, neve: Neve, journalled: JournaledRun) -> int:
-    call.output.run(neve.run(neve.abandon(journalled).run_id))
+    call.output.run(neve.run(neve.resume(journalled.run_id, abandon=True).recorded_id))
     return 0
 
 

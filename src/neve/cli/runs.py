@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
+from neve.cli.options import CommandGroup, Commands
 
 LIST = "list"
 
 
-class RunsGroup(TyperGroup):
+class RunsGroup(CommandGroup):
     """Lets `neve runs [TABLE]` stand for `neve runs list [TABLE]`, and options stand before the command's name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -27,9 +27,8 @@ class RunsGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = Commands(
     cls=RunsGroup,
-    rich_markup_mode="rich",
     help="Show what was done, to which table, and how it ended: a list (list may be left out), or one run in full.",
     epilog=examples("neve runs", "neve runs list db.events", "neve runs show 3f9c"),
 )

@@ -16,13 +16,13 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command, examples
+from neve.cli.options import Commands
 
 if TYPE_CHECKING:
     from neve.state.rows import Description, Pruned, Upgraded
 
-app = typer.Typer(
+app = Commands(
     no_args_is_help=True,
-    rich_markup_mode="rich",
     help="Look after the state store, which remembers runs: show, upgrade, backup, prune.",
     epilog=examples("neve state show", "neve state backup", "neve state prune --older-than 90d --dry-run"),
 )

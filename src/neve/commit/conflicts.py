@@ -48,19 +48,30 @@ def judge(planned: Iterable[LiveFile], live: Mapping[str, LiveFile], *, late_equ
     moved; what these rows are stands in the delete files, so that it is not decided here.
     """
     planned = list(planned)
-    gone = [file.path for file in planned if file.path not in live]
-    if gone:
+    if gone := no_longer_live(planned, live):
         return GroupVerdict(GroupFate.SUPERSEDED, f"{len(gone)} of {len(planned)} inputs are no longer live, such as {gone[0]}")
     touched = []
     for file in planned:
-        now = live[file.path]
         if late_equality is not LateEquality.STAYS and came_late(file, live):
             return GroupVerdict(GroupFate.REPLAN, f"{late_equality}: {file.path}")
-        if now is not file and (file.deletes - now.deletes or now.position_deletes - file.deletes):
+        if has_other_deletes(file, live):
             touched.append(file.path)
     if touched:
         return GroupVerdict(GroupFate.MOVE, f"deletes of {touched[0]} changed meanwhile", tuple(touched))
     return GroupVerdict(GroupFate.COMMIT, "every input is live, with the deletes that were applied")
+
+
+def no_longer_live(planned: Iterable[LiveFile], live: Mapping[str, LiveFile]) -> list[str]:
+    """Paths of planned files that others have replaced or removed."""
+    return [file.path for file in planned if file.path not in live]
+
+
+def has_other_deletes(planned: LiveFile, live: Mapping[str, LiveFile]) -> bool:
+    """Whether a file has position deletes that it had not when it was planned, or has lost deletes since."""
+    now = live.get(planned.path)
+    if now is None or now is planned:
+        return False
+    return bool(planned.deletes - now.deletes or now.position_deletes - planned.deletes)
 
 
 def came_late(planned: LiveFile, live: Mapping[str, LiveFile]) -> frozenset[DeleteKey]:

@@ -18,7 +18,7 @@ from neve.commit.marker import PROPERTY, Marker
 from neve.commit.owner import Owner, shown
 from neve.commit.process import is_certainly_gone, this_process
 from neve.errors import BadRequestError, LeaseHeldError, RunTakenOverError, TableGoneError
-from neve.ports import Clock, Leases, TableWriter
+from neve.ports import Clock, Leases, TableEntry
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,22 @@ def require_free(table: str, table_uuid: str, properties: Mapping[str, str], *, 
         raise _held_by(table, marker)
 
 
+def require_same_table(table: str, table_uuid: str, writer: TableEntry) -> None:
+    """Raises TableGoneError if the table that is written to is not the one that was read: another one has its name by now.
+
+    Called wherever a table is changed by what was read of it. Very old tables have no uuid to tell.
+    """
+    uuid = writer.uuid()
+    if uuid is not None and uuid.lower() != table_uuid.lower():
+        raise TableGoneError(
+            f"Cannot work on {table}: it was replaced by another table ({uuid} instead of {table_uuid})",
+            hint="Nothing was changed in the new table. Plan again for it.",
+        )
+
+
 @contextmanager
 def leased(
-    table: str, table_uuid: str, run_id: str, *, leases: Leases | None, writer: TableWriter, clock: Clock
+    table: str, table_uuid: str, run_id: str, *, leases: Leases | None, writer: TableEntry, clock: Clock
 ) -> Iterator[Held]:
     """Holds the table for a run, and renews that while the block lasts.
 
@@ -81,7 +94,7 @@ class Held:
     """A lease that this process took."""
 
     def __init__(
-        self, table: str, table_uuid: str, run_id: str, leases: Leases | None, writer: TableWriter, clock: Clock
+        self, table: str, table_uuid: str, run_id: str, leases: Leases | None, writer: TableEntry, clock: Clock
     ) -> None:
         self._table, self._uuid, self._run_id = table, table_uuid, run_id
         self._leases, self._writer, self._clock = leases, writer, clock
@@ -177,13 +190,7 @@ class Held:
         return not is_over(other.owner, other.run_id)
 
     def _require_table(self) -> None:
-        """Raises TableGoneError if another table has the name by now. Very old tables have no uuid to tell."""
-        uuid = self._writer.uuid()
-        if uuid is not None and uuid.lower() != self._uuid.lower():
-            raise TableGoneError(
-                f"Cannot work on {self._table}: it was replaced by another table ({uuid} instead of {self._uuid})",
-                hint="Nothing was changed in the new table. Plan again for it.",
-            )
+        require_same_table(self._table, self._uuid, self._writer)
 
     def _renew(self) -> None:
         with self._lock:

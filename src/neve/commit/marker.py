@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from neve.table.frozen import Frozen
+from neve.table.properties import LEASE
 
-PROPERTY = "neve.lease"
+PROPERTY = LEASE
 
 
 class Marker(Frozen):
@@ -20,6 +21,9 @@ class Marker(Frozen):
 
     `owner` is the text of a `commit.owner.Owner`: its random number tells the process from any other that resumes the same run.
     """
+
+    model_config = ConfigDict(extra="ignore")
+    """A newer release may say more. Its marker must not count as none, or both would work on the table."""
 
     run_id: str
     owner: str

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neve.table.units import whole_number
+
 ABSENT = "absent"
 """The start of a process that does not exist."""
 
@@ -48,7 +50,8 @@ class Owner:
         host, _, pid = first.rpartition(":")
         known = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         fields = {name: known.get(key) for key, name in _KEYS.items()}
-        return cls(host, int(pid), **fields) if host and pid.isdigit() else cls(first, None, **fields)
+        number = whole_number(pid)
+        return cls(host, number, **fields) if host and number is not None else cls(first, None, **fields)
 
     def is_same_process(self, other: Owner) -> bool:
         """Whether both are certainly one process."""

@@ -1,7 +1,8 @@
 """The one way to change a table: attempts until a change has landed, is refused, or its outcome stays unknown.
 
 Called by every operation that commits. The operation describes its change (`Change`). Retries, back-off, the total timeout, the
-lease check, lost answers, Ctrl-C and snapshots that were rolled back are handled here and nowhere else.
+lease check, lost answers, Ctrl-C and snapshots that were rolled back are handled here and nowhere else. Changes of properties
+alone do not come here: the port's `swap_properties` compares and sets them in one step.
 """
 
 from __future__ import annotations
@@ -191,36 +192,33 @@ class _Attempts(Generic[Sent, Result]):
     def ends(self) -> bool:
         """One attempt. Returns whether no other should follow."""
         self.outcome.error = None
+        change = self.change
         try:
-            return self._attempt()
+            change.refresh()
+            if change.open and self._landed():
+                return True
+            prepared = change.prepare()
+            if isinstance(prepared, Settled):
+                self.outcome.settled = prepared
+                return True
+            self._assert_held(prepared)
+            change.open.append(prepared)
+            certainly_failed = self._send(prepared)
+            if self.outcome.settled is not None:
+                return True
+            change.refresh()
+            if self._landed():
+                return True
+            if certainly_failed and not change.is_named():
+                self._forget(prepared)
+            return self.outcome.interrupted or self._is_refused()
         except FINAL:
             raise
         except Exception as error:
             if self.outcome.interrupted:  # Ctrl-C reaches the JVM too: it cannot answer any more
                 return True
             self._failed(error)
-            return self._is_refused() and not self.change.open
-
-    def _attempt(self) -> bool:
-        change = self.change
-        change.refresh()
-        if change.open and self._landed():
-            return True
-        prepared = change.prepare()
-        if isinstance(prepared, Settled):
-            self.outcome.settled = prepared
-            return True
-        self._assert_held(prepared)
-        change.open.append(prepared)
-        certainly_failed = self._send(prepared)
-        if self.outcome.settled is not None:
-            return True
-        change.refresh()
-        if self._landed():
-            return True
-        if certainly_failed and not change.is_named():
-            self._forget(prepared)
-        return self.outcome.interrupted or self._is_refused()
+            return self._is_refused() and not change.open
 
     def _is_refused(self) -> bool:
         """Whether the last attempt raised what another attempt cannot change."""

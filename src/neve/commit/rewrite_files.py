@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
+from neve.commit.access import Sleeper
 from neve.commit.batch import Batch, BatchOutcome, Sent, fail_alone
 from neve.commit.conflicts import (
     GroupFate,
@@ -28,7 +29,6 @@ from neve.commit.conflicts import (
 from neve.commit.gaps import wait_for_gap
 from neve.commit.late_deletes import WrittenGroup, moves
 from neve.commit.protocol import COMMIT_ID, FINAL, Change, Retry, Settled, Terms, commit_until_settled, may_pass, take_back
-from neve.commit.tools import Sleeper
 from neve.errors import NeveError
 from neve.ports import Clock, DeleteFiles, TableWriter
 from neve.rewrite.live_files import Ancestor, DataFile, DeleteKey, LiveFile
@@ -55,7 +55,18 @@ class _Replacement(Change[Sent, None]):
         return self._committer.prepare(self._batch) or Settled(None)
 
     def send(self, sent: Sent) -> None:
-        self._committer.send(sent, str(self._batch.outcome.commit_id))
+        committer = self._committer
+        plan, commit_id = committer.plan, str(self._batch.outcome.commit_id)
+        committer.writer.rewrite(
+            [file.data_file for file in sent.inputs],
+            [file for group in sent.groups for file in group.outputs],
+            removed_deletes=list(sent.dropped.values()),
+            added_deletes=sent.moved,
+            head=sent.head or 0,
+            sequence_number=plan.sequence_number if sent.keeps_number else None,
+            summary={RUN_ID: committer.run_id, COMMIT_ID: commit_id} | committer.layout_of(sent.groups),
+            branch=plan.branch,
+        )
 
     def landed(self) -> Settled[None] | None:
         return Settled(None) if self._committer.landed(self._batch) else None
@@ -84,8 +95,8 @@ class Committer:
     ) -> None:
         self.assert_held: Callable[[], None] = lambda: None
         """Raises if the run was taken over (`commit.lease`); asked directly before each commit is sent."""
-        self._plan, self.writer, self._planned = plan, writer, planned
-        self._run_id, self._clock, self._sleep, self._jitter = run_id, clock, sleep, jitter
+        self.plan, self.writer, self.planned = plan, writer, planned
+        self.run_id, self._clock, self._sleep, self._jitter = run_id, clock, sleep, jitter
         self._branch, self._deletes = plan.branch, deletes
         self.in_flight: set[int] = set()
         """Groups whose commit was sent before the run or its table was lost: nobody can look any more whether it landed."""
@@ -95,10 +106,10 @@ class Committer:
     def commit(self, groups: Sequence[WrittenGroup]) -> BatchOutcome:
         """Commits what may be committed of these groups."""
         batch = Batch(BatchOutcome(commit_id=uuid4().hex), list(groups))
-        limit = self._plan.policy.gap_wait_seconds
+        limit = self.plan.policy.gap_wait_seconds
         wait_for_gap(self.writer, self._branch, clock=self._clock, sleep=self._sleep, limit_seconds=limit)
         terms = Terms(
-            f"run {self._run_id}",
+            f"run {self.run_id}",
             Retry.of(self.writer.properties()),
             self._clock,
             self._sleep,
@@ -118,7 +129,7 @@ class Committer:
 
     def prepare(self, batch: Batch) -> Sent | None:
         """What may be sent onto the newest head; None if no group is left to be sent."""
-        if barred := changed_shape(self._plan.shape, self.writer.shape()):
+        if barred := changed_shape(self.plan.shape, self.writer.shape()):
             batch.outcome.replan |= {group.group_id: barred for group in batch.waiting}
             batch.waiting.clear()
             return None
@@ -132,29 +143,16 @@ class Committer:
             batch.unprepared(error)
             return None
 
-    def send(self, sent: Sent, commit_id: str) -> None:
-        """Sends one attempt."""
-        self.writer.rewrite(
-            [file.data_file for file in sent.inputs],
-            [file for group in sent.groups for file in group.outputs],
-            removed_deletes=list(sent.dropped.values()),
-            added_deletes=sent.moved,
-            head=sent.head or 0,
-            sequence_number=self._plan.sequence_number if sent.keeps_number else None,
-            summary={RUN_ID: self._run_id, COMMIT_ID: commit_id} | self._layout(sent.groups),
-            branch=self._branch,
-        )
-
-    def _layout(self, groups: Iterable[WrittenGroup]) -> dict[str, str]:
+    def layout_of(self, groups: Iterable[WrittenGroup]) -> dict[str, str]:
         """How all files of a commit are laid out, for later plans: these leave alone what was brought in order together."""
-        layout, ordered = self._plan.layout, self._plan.groups.ordered
+        layout, ordered = self.plan.layout, self.plan.groups.ordered
         if layout is None or not all(ordered[group.group_id] for group in groups):
             return {}
         return {WRITTEN_IN: str(layout)}
 
     def _live(self, head: int | None) -> Mapping[str, LiveFile]:
-        if head == self._plan.snapshot_id:
-            return self._planned
+        if head == self.plan.snapshot_id:
+            return self.planned
         return {file.path: file for file in self.writer.scan(head, statistics=False)}
 
     def _with_survivor(
@@ -190,7 +188,7 @@ class Committer:
         return late_equality(
             inputs,
             live,
-            plan_number=self._plan.sequence_number,
+            plan_number=self.plan.sequence_number,
             numbers=lambda: self.writer.sequence_numbers(head) if head is not None else {},
         )
 
@@ -233,7 +231,7 @@ class Committer:
         self, groups: Iterable[WrittenGroup], rows: Mapping[int, Mapping[str, Longs]], outcome: BatchOutcome
     ) -> dict[int, list[DataFile]]:
         """By group the deletes that came late, written for its outputs; a group whose deletes cannot be written is failed."""
-        vectors = self._plan.table_format_version >= 3
+        vectors = self.plan.table_format_version >= 3
         written: dict[int, list[DataFile]] = {}
         for group in groups:
             found, homes = rows[group.group_id], {file["file-path"]: file for file in group.outputs}
@@ -266,15 +264,15 @@ class Committer:
             return False  # of the plan's age, late deletes of the partitions that they come to would reach them
         if any(came_late(file, live) for file in inputs):
             return True  # they apply only to outputs of the plan's age; that they stay alive has been seen to
-        planned, version = self._plan.snapshot_id, self._plan.table_format_version
+        planned, version = self.plan.snapshot_id, self.plan.table_format_version
         if planned is None or not self.writer.knows(planned):
             return False  # which files are as old as the plan can no longer be told
-        return keeps_sequence_number(self._planned, [file.path for file in inputs], live, format_version=version)
+        return keeps_sequence_number(self.planned, [file.path for file in inputs], live, format_version=version)
 
     def landed(self, batch: Batch) -> bool:
         """Whether a commit of this batch is in the table: by its id in a snapshot, or, should that be expired, by its files."""
         outcome, now = batch.outcome, self.writer.head(self._branch)
-        ancestors = self.writer.ancestry(now, self._plan.snapshot_id) if now is not None else []
+        ancestors = self.writer.ancestry(now, self.plan.snapshot_id) if now is not None else []
         ours = [a for a in ancestors if a.summary.get(COMMIT_ID) == outcome.commit_id]
         sent = self._which(batch.sent, ours[0].snapshot_id if ours else None, now)
         if sent is None:
@@ -285,7 +283,7 @@ class Committer:
                 lost.pop(group_id, None)
         batch.waiting.clear()
         if ours and (wrong := self._violation(ours, sent) or self._vanished(sent)) is not None:
-            take_back(self.writer, ours, wrong, head=now, branch=self._branch, run_id=self._run_id)
+            take_back(self.writer, ours, wrong, head=now, branch=self._branch, run_id=self.run_id)
             batch.failure = f"rolled back, for {wrong}"  # its inputs are live again: another try may still be under way
             return True
         # The inputs are gone, so that no other try of this batch can land any more. One that somebody rolled back still names
@@ -295,9 +293,7 @@ class Committer:
             batch.forget(*(other for other in batch.sent if other is not sent))
         batch.sent.clear()
         if not ours:
-            log.warning(
-                "run %s: a commit is known by its files alone, its snapshot is expired: it was not judged", self._run_id
-            )
+            log.warning("run %s: a commit is known by its files alone, its snapshot is expired: it was not judged", self.run_id)
         outcome.snapshot_id = ours[0].snapshot_id if ours else None
         outcome.committed += ids
         return True
@@ -320,9 +316,9 @@ class Committer:
         lost = set[DeleteKey]()
         for snapshot in ours:
             if snapshot.summary.get("removed-delete-files", "0") != "0":
-                lost |= lost_deletes(snapshot.removed_deletes(), self._plan.sequence_number, sent.dropped)
+                lost |= lost_deletes(snapshot.removed_deletes(), self.plan.sequence_number, sent.dropped)
         base = ours[-1].parent_id
-        upgraded = self.writer.shape()["format version"] != self._plan.table_format_version
+        upgraded = self._is_upgraded()
         if base == sent.head and not upgraded and not lost:
             return None
         if base is None or not self.writer.knows(base):
@@ -333,6 +329,10 @@ class Committer:
         if upgraded and any("first-row-id" in live[file.path].data_file for file in sent.inputs if file.path in live):
             return "rows that had an id by then were rewritten without it"
         return self._objection(sent, base, live)
+
+    def _is_upgraded(self) -> bool:
+        """Whether the table has another format version than it was planned with."""
+        return self.writer.shape()["format version"] != self.plan.table_format_version
 
     def _vanished(self, sent: Sent) -> str | None:
         """What is missing of files that an earlier process wrote, now that all can see that they are needed.

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from neve.commit.access import RunContext
 from neve.commit.failure import Failure
 from neve.commit.lease import Held, is_over, leased
 from neve.commit.lease_terms import LEASE_MS
 from neve.commit.process import this_process
-from neve.commit.tools import Tools
 from neve.errors import NeveError
 from neve.ports import Clock, Journal
 from neve.rewrite.journal import JournaledRun
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def leased_run(plan: Plan, run_id: str, tools: Tools) -> Iterator[Held]:
+def leased_run(plan: Plan, run_id: str, context: RunContext) -> Iterator[Held]:
     """The table, for as long as the run lasts. A run that stops before its end may then be resumed from anywhere."""
-    words = {"leases": tools.leases, "writer": tools.writer, "clock": tools.clock}
+    words = {"leases": context.leases, "writer": context.writer, "clock": context.clock}
     try:
         with leased(str(plan.table), plan.table_uuid, run_id, **words) as held:  # type: ignore[arg-type]
             yield held
     except BaseException:
-        _pause(run_id, tools)
+        _pause(run_id, context)
         raise
 
 
-def _pause(run_id: str, tools: Tools) -> None:
+def _pause(run_id: str, context: RunContext) -> None:
     try:
-        if tools.journal:
-            tools.journal.pause(run_id)
+        if context.journal:
+            context.journal.pause(run_id)
     except NeveError as error:  # the heartbeat ends by itself
         log.warning("run %s: its heartbeat was not ended: %s", run_id, error)
 

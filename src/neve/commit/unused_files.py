@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class QuarantineAccess(Protocol):
-    """What records files: `commit.tools.Tools` or a `TableContext`."""
+    """What records files, such as a `TableContext`."""
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -35,7 +35,7 @@ class QuarantineAccess(Protocol):
         ...
 
 
-def set_aside(paths: Iterable[str], why: str, tools: QuarantineAccess, *, table_uuid: str, run_id: str) -> None:
+def set_aside(paths: Iterable[str], why: str, context: QuarantineAccess, *, table_uuid: str, run_id: str) -> None:
     """Records files of a run in the quarantine, streamed; `why` is part of the reason that people see."""
     reason = f"written and never committed: {why}"
     try:
@@ -43,11 +43,11 @@ def set_aside(paths: Iterable[str], why: str, tools: QuarantineAccess, *, table_
         first = next(files, None)
         if first is None:
             return
-        if tools.quarantine is None:
+        if context.quarantine is None:
             log.info("run %s: files such as %s are left to orphan removal (%s)", run_id, first, reason)
             return
         doomed = (Candidate(path=path, reason=reason) for path in chain([first], files))
-        new = tools.quarantine.record_candidates(table_uuid, run_id, doomed, tools.clock.now_ms())
+        new = context.quarantine.record_candidates(table_uuid, run_id, doomed, context.clock.now_ms())
         log.info("run %s: %s files are in the quarantine (%s)", run_id, new, reason)
     except Exception as error:  # whatever it is, it must not cost the run: the files are where they were
         trace = None if isinstance(error, NeveError) else error

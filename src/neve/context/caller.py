@@ -10,9 +10,10 @@ from neve.context.connection import Connection
 from neve.errors import NeveError
 from neve.index_ports import References
 from neve.maintenance.file_index import fingerprint
-from neve.ports import Clock, TableReader
+from neve.ports import Clock, TableEntry, TableReader
 from neve.settings import Loaded
 from neve.spark.caller.catalogs import open_caller
+from neve.spark.caller.table import CallerTable
 from neve.table.state import Manifest, TableName
 
 
@@ -80,6 +81,10 @@ class CallerConnection(Connection):
         """The same: every order names a table of the session."""
         return self.storage(self.name(table))
 
+    def entry(self, name: TableName) -> TableEntry | None:  # noqa: ARG002 - the session has it all
+        """None: the session is there, and its catalogs are not described."""
+        return None
+
     def check_commits(self, name: TableName) -> None:
         """Refuses tables in a catalog where commits could be lost."""
         self._caller.refuse_commits(name)
@@ -105,7 +110,7 @@ class CallerConnection(Connection):
     def _open(self, name: TableName) -> TableReader:
         return self._caller.open(name)
 
-    def _plain_reader(self, name: TableName, table: Any) -> TableReader:
+    def _plain_reader(self, name: TableName, table: CallerTable) -> TableReader:
         from neve.catalogs.reader import MetadataReader
 
         return MetadataReader(name, table, self._cache)

@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import BadRequestError, NeveError
+from neve.errors import BadRequestError, NeveError, SettingsError, TableNotFoundError
 from neve.table.location import refuse_cut
 from neve.table.state import TableName
 
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
-    from neve.index_ports import References
-    from neve.ports import Clock, TableReader
+    from neve.index_ports import References, TableVersion
+    from neve.ports import Clock, Progress, TableEntry, TableReader
     from neve.settings import CatalogSettings, Loaded
     from neve.spark.runtime.session import SparkOptions
     from neve.state import StateStore
@@ -52,6 +52,10 @@ class Connection:
         self.described, self.default, self.environ = dict(catalogs), default_catalog, environ
         self.resources = ExitStack()
         self._opened: dict[str, IcebergCatalog] = {}
+        self.progress: Progress | None = None
+        """Where the start of Spark is shown; set by whoever works on a table."""
+        self.session_start: tuple[float, float] | None = None
+        """When the start of Spark began and ended, by `time.monotonic`; None while it has not been started."""
 
     @staticmethod
     def open(
@@ -122,6 +126,19 @@ class Connection:
         """All that a table's metadata names; None for an entry without metadata. Raises NeveError where it cannot be loaded."""
         return self.catalog(name.catalog).references(name)
 
+    def version(self, name: TableName) -> TableVersion:
+        """An Iceberg table at its current metadata file, by that file alone. Raises NeveError."""
+        from neve.catalogs.references import TableReferences
+
+        found = self.references(name)
+        if not isinstance(found, TableReferences):
+            raise TableNotFoundError(f"Cannot load table {name}: it has no Iceberg metadata")
+        return found
+
+    def entry(self, name: TableName) -> TableEntry | None:
+        """The table's entry in its catalog, changed without Spark; None where only Iceberg's Java may change it."""
+        return self.catalog(name.catalog).entry(name, self.storage(name))
+
     def catalog(self, name: str) -> IcebergCatalog:
         """A described catalog, opened once."""
         from neve.catalogs.opening import IcebergCatalog
@@ -159,7 +176,13 @@ class Connection:
         if described.type == "hadoop":
             from neve.catalogs.hadoop import refuse_commits
 
-            refuse_commits(revealed(described, self.environ))
+            refuse_commits(revealed(described, self.environ), default_filesystem=self._default_filesystem(name.catalog))
+
+    def _default_filesystem(self, catalog: str) -> str:
+        """Where Spark opens locations without a scheme."""
+        conf = self.spark_catalogs()[0] | dict(self.spark_options().conf)
+        keys = (f"spark.sql.catalog.{catalog}.hadoop.fs.defaultFS", "spark.hadoop.fs.defaultFS")
+        return next((conf[key] for key in keys if key in conf), "file:///")
 
     @cached_property
     def spark(self) -> Any:
@@ -170,7 +193,16 @@ class Connection:
         options = self.spark_options()
         if self.settings.spark.class_archive == "auto":
             self.resources.push(_archive_afterwards(options, needs))
-        return self.resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
+        self._report("starting Spark")
+        begun = time.monotonic()
+        session = self.resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
+        self.session_start = (begun, time.monotonic())
+        self._report("running on Spark")
+        return session
+
+    def _report(self, stage: str) -> None:
+        if self.progress:
+            self.progress(stage, 0, None)
 
     def spark_catalogs(self) -> tuple[dict[str, str], set[str]]:
         """Spark's side of the described catalogs: its configuration, and the jars that they need."""
@@ -183,8 +215,8 @@ class Connection:
             needs |= spark_needs(described, self.environ)
         return conf, needs
 
-    def spark_options(self) -> SparkOptions:
-        """How Spark is to be started."""
+    def spark_options(self, *, lenient: bool = False) -> SparkOptions:
+        """How Spark is to be started. If `lenient`, configuration whose references lead nowhere is left out."""
         from neve.spark.runtime.session import SparkOptions
 
         settings = self.settings.spark
@@ -192,11 +224,19 @@ class Connection:
             master=settings.master,
             driver_memory=settings.driver_memory,
             executor_memory=settings.executor_memory,
-            conf={key: value.reveal(self.environ) for key, value in settings.conf.items()},
+            conf=dict(self._revealed_conf(lenient=lenient)),
             jars=settings.jars,
             java_home=settings.java_home,
             class_archive=settings.class_archive != "off",
         )
+
+    def _revealed_conf(self, *, lenient: bool) -> Iterator[tuple[str, str]]:
+        for key, value in self.settings.spark.conf.items():
+            try:
+                yield key, value.reveal(self.environ)
+            except SettingsError:
+                if not lenient:
+                    raise
 
     @property
     def state_url(self) -> str:

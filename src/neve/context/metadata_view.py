@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from neve.rewrite.live_files import Ancestor, LiveFile
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class MetadataView:
-    """One loaded version of a table (`commit.tools.TableView`)."""
+    """One loaded version of a table (`commit.access.TableView`)."""
 
-    def __init__(self, reader: TableReader, storage: Storage) -> None:
+    def __init__(self, reader: TableReader, storage: Callable[[], Storage]) -> None:
         self._reader, self._storage, self._state = reader, storage, reader.state()
         self._snapshots = {snapshot.snapshot_id: snapshot for snapshot in self._state.snapshots}
 
@@ -54,4 +54,6 @@ class MetadataView:
 
     def missing(self, paths: Iterable[str]) -> set[str]:
         """Those of the files that do not exist in the table's storage."""
-        return {path for path in paths if path not in self._storage.begins_with(path)}
+        wanted = list(paths)
+        storage = self._storage() if wanted else None
+        return {path for path in wanted if storage is not None and path not in storage.begins_with(path)}

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import RunInterrupted
+from neve.errors import BadRequestError, RunInterrupted
 from neve.maintenance.record import Operation
 
 if TYPE_CHECKING:
     from neve.ports import Clock
+    from neve.rewrite.journal import JournaledRun
     from neve.state import StateStore
     from neve.state.rows import Run
 
@@ -23,7 +24,30 @@ OWNER = "owner"
 """The key under which a maintain run stores its process: its steps have leases and heartbeats, the whole has none."""
 _DAY_MS = 86_400_000
 _SEARCHED = 1_000
-"""How far back a run is found that was killed."""
+"""How far back a run is found that was killed, or by the beginning of its id; a whole id is always found."""
+
+
+def find_run(store: StateStore | None, clock: Clock, run_id: str) -> Run:
+    """One run, by its id or by how that begins."""
+    exact = store.run(run_id) if store is not None else None
+    known = store.runs(limit=_SEARCHED) if store is not None and exact is None else ()
+    found = [exact] if exact else [run for run in known if run.run_id.startswith(run_id)]
+    if len(found) == 1 and store is not None:
+        return with_interrupted(found, store, clock)[0]
+    if not found:
+        hint = "`neve runs` lists them. Dry runs, and runs that had nothing to do, are not recorded."
+        raise BadRequestError(f"Cannot find run {run_id!r}: no run's id begins so", hint=hint)
+    some = ", ".join(run.run_id for run in found[:3])
+    message = f"Cannot choose run {run_id!r}: {len(found)} runs begin so ({some})"
+    raise BadRequestError(message, hint="Write more of the id.")
+
+
+def unfinished(store: StateStore | None, run: str | None = None) -> tuple[JournaledRun, ...]:
+    """Runs that were begun and never ended; if one is named, those whose id begins so, of which there must be one."""
+    found = store.unfinished(run or "") if store is not None else ()
+    if run is not None and not found:
+        raise BadRequestError(f"Cannot resume {run}: no interrupted run begins so", hint="`neve runs` lists all runs.")
+    return found
 
 
 def unended(store: StateStore, table_uuid: str, kind: str) -> list[Run]:

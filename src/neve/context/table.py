@@ -7,14 +7,15 @@ the surfaces for one request; `run(context, request)` of every operation takes i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from neve.context.runs import end_run, keep_record, unended
+from neve.context.sources import MetadataSources
 from neve.errors import BadRequestError
 from neve.table.state import MAIN, RefKind
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from neve.context.metadata_view import MetadataView
     from neve.maintenance.record import MaintenanceRecord
     from neve.policy.model import Policy
-    from neve.ports import DeleteFiles, EqualityResolver, Progress, TableReader
+    from neve.ports import ContentVerifier, DeleteFiles, Engine, EqualityResolver, Progress, TableEntry, TableReader
+    from neve.rewrite.plan import Plan
     from neve.spark.table.bridge import TableBridge
     from neve.state import StateStore
     from neve.state.rows import Run
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from neve.table.state import PartitionSpec, TableName, TableState
 
 Recorded = TypeVar("Recorded", bound="MaintenanceRecord")
+Ended = TypeVar("Ended")
 
 
 class TableContext:
@@ -38,8 +41,13 @@ class TableContext:
 
     def __init__(self, connection: Connection, table: str, progress: Progress | None = None, *, branch: str = MAIN) -> None:
         self.connection, self.table, self.progress, self.branch = connection, table, progress, branch
-        self.clock, self.sleep = connection.clock, time.sleep
+        self.clock = connection.clock
+        self.sleep: Callable[[float], None] = time.sleep
+        self._begun, self._planning_seconds = time.monotonic(), 0.0
+        if progress is not None:
+            connection.progress = progress
         self._resources = ExitStack()
+        self._sources = MetadataSources()
 
     def __enter__(self) -> Self:
         return self
@@ -49,12 +57,52 @@ class TableContext:
 
     def fresh(self, branch: str | None = None) -> TableContext:
         """The same table for another request, at the head of this branch or another one."""
-        return TableContext(self.connection, self.table, self.progress, branch=branch or self.branch)
+        other = TableContext(self.connection, self.table, self.progress, branch=branch or self.branch)
+        other._sources = self._sources
+        return other
 
     def report(self, stage: str, done: int = 0, total: int | None = None) -> None:
         """Shows progress to whoever listens."""
         if self.progress:
             self.progress(stage, done, total)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Around reading and planning: its time is in the record, without Spark's start, which has its own."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._planning_seconds += time.monotonic() - begun - (self._session_start_seconds(begun) or 0.0)
+
+    def timed(self, record: Ended) -> Ended:
+        """The record with how long the request took so far, and the parts of that. Plans, previews and stored records stay."""
+        from neve.rewrite.elapsed import Timed
+
+        if not isinstance(record, Timed) or getattr(record, "interrupted", False):
+            return record  # if interrupted, of another process, whose time nobody knows
+        if record.elapsed_seconds is not None:
+            return record  # it was stored with its time
+        parts = {
+            "elapsed_seconds": time.monotonic() - self._begun,
+            "session_start_seconds": self._session_start_seconds(self._begun),
+            "planning_seconds": self._planning_seconds or None,
+        }
+        return record.model_copy(update={key: None if value is None else round(value, 3) for key, value in parts.items()})
+
+    def sourced(self, result: Ended) -> Ended:
+        """The result of a dry run with whether it rests on cached metadata alone. The record of a run that changed something
+        stays."""
+        from neve.rewrite.preview import Preview
+
+        if not isinstance(result, Preview) or not getattr(result, "dry_run", True):
+            return result
+        return result.model_copy(update={"metadata_from_cache": self._sources.from_cache})
+
+    def _session_start_seconds(self, since: float) -> float | None:
+        """How long Spark took to start, if that was since then."""
+        begun, ended = self.connection.session_start or (0.0, 0.0)
+        return ended - begun if self.connection.session_start and begun >= since else None
 
     @cached_property
     def name(self) -> TableName:
@@ -63,7 +111,7 @@ class TableContext:
 
     def reader(self) -> TableReader:
         """The table at the head of the branch, loaded again."""
-        reader, branch = self.connection.reader(self.name), self.branch
+        reader, branch = self._sources.opened(self.connection.reader(self.name)), self.branch
         if branch == MAIN:
             return reader
         refs = {ref.name: ref for ref in reader.state().refs if ref.kind is RefKind.BRANCH}
@@ -108,16 +156,17 @@ class TableContext:
 
     def pinned(self, table_uuid: str, after_run: str | None = None) -> dict[int, str]:
         """Returns the snapshots in use by unfinished runs, each with the reason; not those of `after_run`, which has ended."""
-        runs = self.records.unfinished() if self.records is not None else ()
+        planned = self.records.planned_snapshots(table_uuid) if self.records is not None else {}
         return {
-            run.plan.snapshot_id: f"run {run.run_id[:8]} was planned from it and has not ended"
-            for run in runs
-            if run.plan.table_uuid == table_uuid and run.plan.snapshot_id is not None and run.run_id != after_run
+            snapshot_id: f"run {run_id[:8]} was planned from it and has not ended"
+            for run_id, snapshot_id in planned.items()
+            if run_id != after_run
         }
 
     @property
     def spark(self) -> Any:
         """The connection's Spark session."""
+        self._sources.open_storage()
         return self.connection.spark
 
     @cached_property
@@ -133,11 +182,18 @@ class TableContext:
         self.connection.check_commits(self.name)
         return self.bridge
 
+    @cached_property
+    def entry(self) -> TableEntry:
+        """The table's entry in its catalog, for leases and properties. Refuses as `writer` does, and starts Spark only where
+        Iceberg's Java alone may change the table."""
+        self.connection.check_commits(self.name)
+        return self.connection.entry(self.name) or self.bridge
+
     def view(self) -> MetadataView:
         """The table's snapshots and files for a dry run. Starts no Spark."""
         from neve.context.metadata_view import MetadataView
 
-        return MetadataView(self.reader(), self.storage())
+        return MetadataView(self.reader(), self.storage)
 
     def storage(self) -> Storage:
         """The table's storage, for reading and for new files."""
@@ -147,6 +203,7 @@ class TableContext:
 
     def storage_properties(self) -> dict[str, str]:
         """What tasks need to reach the table's storage, secrets included: sent to them, never written down."""
+        self._sources.open_storage()
         return self.connection.storage(self.name)
 
     @property
@@ -163,6 +220,28 @@ class TableContext:
 
         return Resolver(self.spark, self.storage_properties)
 
+    def engine_of(self, plan: Plan) -> Engine:
+        """Carries out work orders of this plan on Spark."""
+        from neve.rewrite.group import Kernel
+        from neve.rewrite.kernel_options import declines
+        from neve.spark.tasks.rewrite import SparkEngine
+        from neve.spark.tasks.spark_kernel import SparkKernel
+
+        return SparkEngine(
+            self.spark,
+            SparkKernel(self.spark, self.writer, plan.snapshot_id or 0),
+            self.storage_properties,
+            max_parallelism=plan.policy.max_parallelism,
+            inline_bytes=plan.policy.inline_delete_bytes,
+            spark_declines=declines(plan.options).get(Kernel.SPARK),
+        )
+
+    def content_of(self, plan: Plan) -> ContentVerifier:
+        """Reads every row that the plan rewrites once more."""
+        from neve.spark.tasks.content import ContentCheck
+
+        return ContentCheck(self.spark, self.writer, plan.snapshot_id or 0, self.storage_properties)
+
     @property
     def records(self) -> StateStore | None:
         """The state store for reading; None if there is none yet."""
@@ -172,6 +251,11 @@ class TableContext:
     def store(self) -> StateStore:
         """The state store for writing, made if there is none."""
         return self._resources.enter_context(self.connection.store())
+
+    @property
+    def journal(self) -> StateStore:
+        """Where runs are written down."""
+        return self.store
 
     @property
     def leases(self) -> StateStore:
@@ -201,12 +285,12 @@ class TableContext:
 
     def end(self, record: MaintenanceRecord) -> None:
         """Stores how a run ended that `begin` has stored."""
-        end_run(self.store, record)
+        end_run(self.store, self.timed(record))
 
     def recorded(self, record: Recorded, kind: str | None = None) -> Recorded:
-        """The record of an operation that has ended, stored unless there was nothing to do."""
-        from neve.rewrite.record import RunOutcome
-
-        if record.outcome is not RunOutcome.NOTHING_TO_DO:
-            keep_record(self.store, record, kind or record.operation.value)
+        """The record of an operation that has ended, stored unless there was nothing to do; then it has no id."""
+        record = self.timed(record)
+        if not record.leaves_traces:
+            return record.unrecorded()
+        keep_record(self.store, record, kind or record.operation.value)
         return record

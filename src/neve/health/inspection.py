@@ -120,7 +120,7 @@ class WorkloadKind(StrEnum):
 
 
 class Workload(Frozen):
-    """Writer cadence from snapshot history, our own commits left out."""
+    """Writer cadence from the history of the inspected branch, our own commits left out."""
 
     kind: WorkloadKind
     evidence: str
@@ -128,6 +128,8 @@ class Workload(Frozen):
     window_seconds: float
     median_gap_seconds: float | None
     last_write_ms: int | None
+    operations: dict[str, int] = {}
+    """The commits by what they did: `append`, `update` (rows written and others marked as deleted), `overwrite`, `delete`."""
 
 
 class ManifestCounts(Frozen):
@@ -149,6 +151,8 @@ class Inspection(Frozen):
     location: str
     depth: Depth
     inspected_at_ms: int
+    metadata_from_cache: bool = False
+    """Whether nothing was read from storage: the catalog answered, and manifest lists and manifests came from the cache."""
     branch: str = MAIN
     """The branch whose head was looked at."""
     snapshot_id: int | None

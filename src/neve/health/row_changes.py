@@ -1,4 +1,4 @@
-"""Writers that change rows: which commits are theirs, how often they come, and when to commit between two of them. Pure.
+"""Writers that change rows: which commits are theirs, and how often they come. Pure.
 
 An UPDATE, DELETE or MERGE reads files at its start and fails if one of them is replaced before it commits; whoever sent it has
 to run it again. Appends, equality deletes of streams and overwrites of whole partitions do not fail. Called by
@@ -22,10 +22,7 @@ _OPERATIONS = frozenset({"overwrite", "delete"})
 _BY_POSITION = ("added-position-delete-files", "added-dvs")
 _QUIET_PERIODS = 3
 """A writer that lets so many of its periods pass has stopped."""
-_GAP_SHARE = 0.1
-"""Within this share of a period after its last commit, the writer's next command has hardly begun."""
 _CHANGING_PERIODS, _CHANGING_LEAST_MS = 10, 60_000
-_POLLS_PER_PERIOD, _LEAST_POLL_MS, _MOST_POLL_MS = 50, 100, 1_000
 
 
 def changes_rows(operation: str, summary: Mapping[str, str]) -> bool:
@@ -56,23 +53,6 @@ class Rhythm:
             return None
         found = cls(recent[-1], round(median(later - earlier for earlier, later in pairwise(recent))))
         return found if now_ms - found.last_ms <= _QUIET_PERIODS * found.period_ms else None
-
-    def wait_ms(self, now_ms: int, limit_ms: int) -> int:
-        """How long to wait at most for the writer's next commit, 0 to commit now.
-
-        A commit now would fail a command that is under way. None is in the moments after the last commit, nor, most likely,
-        while the next is further away than the limit.
-        """
-        since = max(0, now_ms - self.last_ms)
-        next_in = self.period_ms - since
-        if since <= _GAP_SHARE * self.period_ms or next_in > limit_ms:
-            return 0
-        return min(limit_ms, next_in + self.period_ms)
-
-    @property
-    def poll_ms(self) -> int:
-        """How often to check for that commit: often enough that most of the gap after it is left."""
-        return min(max(self.period_ms // _POLLS_PER_PERIOD, _LEAST_POLL_MS), _MOST_POLL_MS)
 
 
 def row_changes(snapshots: Iterable[Snapshot], head: int | None) -> list[int]:

@@ -15,7 +15,7 @@ from neve.kernels.parquet import strict, thrift
 from neve.kernels.parquet.chunks import check_values
 from neve.kernels.parquet.footer import ENCRYPTED_MAGIC, END_BYTES, MAGIC, footer_in, parse_footer, tail_length
 from neve.kernels.parquet.format import FILE_META
-from neve.kernels.parquet.schema import PhysicalSchema, parse_schema
+from neve.kernels.parquet.schema import PhysicalSchema, parse_schema, repeated_name
 from neve.kernels.streams import Source
 from neve.rewrite.work_order import OpenedFile
 
@@ -94,8 +94,7 @@ def misread_column(path: str, tail: bytes, types: Mapping[int, str]) -> str | No
 def _strictly_opened(source: Source, tail: bytes) -> OpenedFile:
     """What our own parser finds, where pyarrow has no type for some column."""
     check_footer(source.path, source.size_bytes, tail)
-    length = int.from_bytes(tail[-8:-4], "little")
-    raw = tail[-END_BYTES - length : -END_BYTES]
+    raw = _footer_bytes(tail)
     footer, _ = strict.decode(raw, 0, FILE_META)
     counts = (sum(group[_ROWS] for group in footer[_GROUPS]), len(footer[_GROUPS]), len(_schema_of(raw).leaves))
     names = ("rows", "row_groups", "columns")
@@ -117,9 +116,13 @@ def confirm_output(storage: FooterSource, path: str, size_bytes: int, *, strictl
     """Opens an output where it is stored; raises UnreadableOutputError if it does not open or has another size."""
     source = confirm_size(storage, path, size_bytes)
     try:
-        return open_parquet(source, strictly=strictly)
+        tail = read_tail(source)
+        opened = open_parquet(source, tail, strictly=strictly)
     except CorruptFileError as error:
         raise UnreadableOutputError(path, error.reason) from error
+    if tail[-4:] == MAGIC and (name := repeated_name(_schema_of(_footer_bytes(tail)))) is not None:
+        raise UnreadableOutputError(path, f"two of its columns are called {name}")
+    return opened
 
 
 def confirm_size(storage: FooterSource, path: str, size_bytes: int) -> Source:
@@ -188,6 +191,11 @@ def _check_all(raw: bytes) -> None:
                 check_values(chunk[_META], leaf)
             elif _CRYPTO not in chunk:
                 raise ValueError(f"column {leaf.name} has no metadata in the footer")
+
+
+def _footer_bytes(tail: bytes) -> bytes:
+    length = int.from_bytes(tail[-8:-4], "little")
+    return tail[-END_BYTES - length : -END_BYTES]
 
 
 def _schema_of(raw: bytes) -> PhysicalSchema:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from neve.health.not_due import NotDue
+from neve.maintenance.record import OperationRecord
 from neve.rewrite.live_files import EQUALITY, DataFile, DeleteKey, LiveFile, delete_key
-from neve.rewrite.record import RunOutcome
-from neve.table.frozen import Frozen
-from neve.table.state import MAIN
 
 _PATH_ID = 2147483546
 """The column of a position delete that names data files."""
@@ -27,23 +24,10 @@ class Upkeep(StrEnum):
     PRUNE = "prune"  # deletes that concern no live file go
 
 
-class UpkeepRecord(Frozen):
+class UpkeepRecord(OperationRecord):
     """What an upkeep of deletes came to, or, where `dry_run`, would come to. A vector counts as a delete file."""
 
-    run_id: str
-    table: str
-    table_uuid: str
-    branch: str = MAIN
     operation: Upkeep
-    dry_run: bool = False
-    outcome: RunOutcome
-    reason: str | None = None
-    not_due: tuple[NotDue, ...] = ()
-    """If nothing was to do: the rule that was checked, what it measured, and when it would be due."""
-    started_ms: int
-    finished_ms: int
-    snapshot_before: int | None = None
-    snapshots: tuple[int, ...] = ()
     data_files: int = 0
     """That were given a delete of their own; where `dry_run`, at most."""
     rows: int = 0
@@ -56,11 +40,6 @@ class UpkeepRecord(Frozen):
     """Data files that were not done, and why."""
     traceback: str | None = None
     """Of an unexpected exception that ended the operation."""
-
-    @property
-    def seconds(self) -> float:
-        """Wall time."""
-        return (self.finished_ms - self.started_ms) / 1000
 
     @property
     def deletes_after(self) -> int:

@@ -59,7 +59,7 @@ def taken_over(run_id: str, started_ms: int, *, by: ExpiryRecord) -> ExpiryRecor
         table_uuid=by.table_uuid,
         operation=Operation.EXPIRE,
         outcome=RunOutcome.FAILED,
-        reason=f"it was interrupted; run {by.run_id[:8]} went on with it",
+        reason=f"it was interrupted; run {by.recorded_id[:8]} went on with it",
         interrupted=True,
         started_ms=started_ms,
         finished_ms=by.finished_ms,

@@ -13,10 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from neve.maintenance.retention import SnapshotHistory
+from neve.table.properties import LAST_WRITES
 from neve.table.state import MAIN, RUN_ID, RefKind, Snapshot, ancestry
-
-LAST_WRITES = "neve.last-writes"
-"""The table property: JSON of snapshot id to the moment, in milliseconds, of the last write at or before that snapshot."""
 
 _ADDING = frozenset({"append", "overwrite"})
 _ADDED = ("added-data-files", "added-records")

@@ -120,6 +120,11 @@ class ManifestsRecord(MaintenanceRecord):
     set_aside: int = 0
     """Files that were written for it and not used, recorded in the quarantine."""
 
+    @property
+    def leaves_traces(self) -> bool:
+        """Files in the quarantine name their run, also if that had nothing left to do in the end."""
+        return super().leaves_traces or self.set_aside > 0
+
 
 def plan_manifests(
     state: TableState,

@@ -1,6 +1,7 @@
 """Orphans: which files of a listing may be taken for files that no snapshot needs, and which never are. Pure rules and values.
 
-`operations.remove_orphans` decides by them, Spark's tasks judge each listed file by them. Whatever is in doubt is an error.
+`operations.remove_orphans` decides by them, Spark's tasks judge each listed file by them. `spark/maintenance/judging.py` has
+the same rules as Spark expressions, for inventories: change both. Whatever is in doubt is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from shlex import quote
 from urllib.parse import quote_plus
 
 from neve.errors import BadRequestError, InDoubtError
-from neve.health.not_due import NotDue
+from neve.health.not_due import NotDue, nearest
 from neve.maintenance.quarantine import Candidate
 from neve.maintenance.record import MaintenanceRecord
 from neve.rewrite.journal import JournaledRun
@@ -34,6 +35,14 @@ _BY_NAME = re.compile(r"^(version-hint\.text|partition-stats-.*|.*\.stats)$")
 _DOTTED = re.compile(r"/\.\.?(/|\Z)")
 _OURS = ("_neve", ".neve")
 _OTHER_FORMATS = frozenset({"_delta_log", ".hoodie"})
+CHECKPOINT = (
+    r"/metadata\Z|/(offsets|commits|sources/[0-9]+)/[0-9]+(\.compact)?\Z"
+    r"|/state/[0-9]+/[0-9]+/([^/]+/)?[^/]+\.(delta|snapshot|zip|changelog|sst|log)\Z"
+    r"|/(chk-[0-9]+|savepoint-[0-9a-f]{6}-[0-9a-f]{12})/"
+)
+"""Files of checkpoints, by path: of Spark's streams, which have a file `metadata` and numbered files, and of Flink. Iceberg has
+a directory `metadata`, and gives no file a bare number for a name."""
+_CHECKPOINT = re.compile(CHECKPOINT)
 
 
 class Verdict(StrEnum):
@@ -45,6 +54,7 @@ class Verdict(StrEnum):
     PROTECTED = "protected"  # by its name or place
     METADATA = "metadata"  # a table's metadata file: never an orphan, and it tells of tables
     OTHER_FORMAT = "other-format"  # a table of another kind is here
+    CHECKPOINT = "checkpoint"  # of a stream: without it, the stream fails or writes its rows twice
     ORPHAN = "orphan"
     DROPPED = "dropped"  # metadata of another table, of which somebody vouches that it was dropped
     HELD = "held"  # an orphan, but for a version that is not in the table's history
@@ -78,6 +88,8 @@ class OrphanRules(Frozen):
             return Verdict.OTHER_FORMAT
         if path.endswith("/") or any(_is_hidden(part, self.hidden) for part in parts):
             return Verdict.PROTECTED
+        if is_checkpoint("/".join(parts)):
+            return Verdict.CHECKPOINT
         if _METADATA.search(name):
             return Verdict.METADATA
         if _BY_NAME.match(name):
@@ -98,6 +110,11 @@ def _is_hidden(part: str, partitions: tuple[str, ...]) -> bool:
 def _is_outside(parts: Iterable[str], partitions: tuple[str, ...]) -> bool:
     """Whether a directory below a table's location, given by its parts, is not for the table's files."""
     return any(_is_hidden(part, partitions) or part in _OTHER_FORMATS for part in parts)
+
+
+def is_checkpoint(below: str) -> bool:
+    """Whether a file, given by its path below the table's location, is named as those in the checkpoint of a stream are."""
+    return _CHECKPOINT.search(f"/{below}") is not None
 
 
 def is_metadata(path: str) -> bool:
@@ -184,9 +201,13 @@ class Judged(Frozen):
     files: dict[Verdict, int]
     listed: int = 0
     orphan_bytes: int = 0
+    oldest_fresh_ms: int | None = None
+    """When the oldest of the files that are too young was written; None if the storage does not say, or if there are none."""
     strange: tuple[str, ...] = ()
     """Metadata files that are not in the table's history."""
     other_formats: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    """Some files of checkpoints of streams."""
     conflicts: tuple[tuple[str, str], ...] = ()
     """Some, each as it is listed and as the table spells it."""
     lost: tuple[str, ...] = ()
@@ -224,6 +245,11 @@ class Judged(Frozen):
         """What makes the listing doubtful by itself, and what to do about it."""
         if self.other_formats:
             return f"{self.other_formats[0]} belongs to a table of another format", "Move one of the two tables."
+        if self.checkpoints:
+            return (
+                f"{self.checkpoints[0]} belongs to the checkpoint of a stream",
+                "Stop the stream and move its checkpoint out of the table's directory, or below a name that begins with _.",
+            )
         if self.conflicts:
             listed, known = self.conflicts[0]
             return (
@@ -239,22 +265,58 @@ class Judged(Frozen):
         return None
 
 
-def next_orphans(judged: Judged, older_than_seconds: float, now_ms: int) -> NotDue:
-    """When another search can find more: once the files that are too young to be judged are old enough."""
-    age, fresh = exact_seconds(older_than_seconds), judged.count(Verdict.FRESH)
-    if judged.count(Verdict.ORPHAN):
-        return NotDue(
-            rule="waiting", what="all orphans wait in the quarantine", until="`neve quarantine settle TABLE` has moved them"
-        )
-    if not fresh:
+class Untaken(Frozen):
+    """Orphans that a search did not record: those that wait in the quarantine already, and those behind symbolic links."""
+
+    waiting: int = 0
+    linked: int = 0
+
+
+def nothing_taken(judged: Judged, untaken: Untaken, older_than_seconds: float) -> str:
+    """Why a search recorded nothing, for the end of a sentence."""
+    age, fresh, parts = exact_seconds(older_than_seconds), judged.count(Verdict.FRESH), list[str]()
+    if untaken.waiting == 1:
+        parts.append("the only orphan waits in the quarantine already")
+    elif untaken.waiting:
+        parts.append(f"all {untaken.waiting:,} orphans wait in the quarantine already")
+    if untaken.linked:
+        are = "is" if untaken.linked == 1 else "are"
+        parts.append(f"{counted(untaken.linked, 'file')} {are} stored elsewhere, behind a symbolic link")
+    if fresh:
+        young = f"younger than {age}" if judged.oldest_fresh_ms is not None else "of unknown age"
+        parts.append(f"{_unneeded(fresh)} {'is' if fresh == 1 else 'are'} {young}")
+    return ", and ".join(parts) or "every file is accounted for"
+
+
+def next_orphans(judged: Judged, untaken: Untaken, older_than_seconds: float) -> tuple[NotDue, ...]:
+    """When another search can find more, the soonest first."""
+    age, rules = exact_seconds(older_than_seconds), list[NotDue]()
+    if untaken.waiting:
+        waiting = f"{counted(untaken.waiting, 'orphan')} {'waits' if untaken.waiting == 1 else 'wait'} in the quarantine"
+        rules.append(NotDue(rule="waiting", what=waiting, until="`neve quarantine settle TABLE` has moved them"))
+    if untaken.linked:
+        linked = f"{counted(untaken.linked, 'file')} behind a symbolic link"
+        rules.append(NotDue(rule="linked", what=linked, until="no symbolic link leads to them"))
+    if fresh := judged.count(Verdict.FRESH):
+        rules.append(_when_old_enough(fresh, judged.oldest_fresh_ms, older_than_seconds))
+    if not rules:
         until = f"a file without a snapshot is {age} old"
-        return NotDue(rule="orphan-age", what="every file is in use or kept", knob="orphan-age", until=until)
-    return NotDue(
-        rule="orphan-age",
-        what=f"{counted(fresh, 'file')} younger than {age}, which were not judged",
-        knob="orphan-age",
-        due_ms=now_ms + round(older_than_seconds * 1000),
-    )
+        rules.append(NotDue(rule="orphan-age", what="every file is in use or kept", knob="orphan-age", until=until))
+    return nearest(rules)
+
+
+def _when_old_enough(fresh: int, oldest_ms: int | None, older_than_seconds: float) -> NotDue:
+    """The first of the young files is a candidate once it is older than the age (`OrphanRules.judge`)."""
+    if oldest_ms is None:
+        until = "the storage reports when they were written"
+        return NotDue(rule="orphan-age", what=f"{_unneeded(fresh)}, of unknown age", knob="orphan-age", until=until)
+    what = f"{_unneeded(fresh)}, younger than {exact_seconds(older_than_seconds)}"
+    due_ms = oldest_ms + int(older_than_seconds * 1000) + 1
+    return NotDue(rule="orphan-age", what=what, knob="orphan-age", due_ms=due_ms)
+
+
+def _unneeded(files: int) -> str:
+    return f"{counted(files, 'file')} that no snapshot needs"
 
 
 class OrphanRecord(MaintenanceRecord):
@@ -267,6 +329,8 @@ class OrphanRecord(MaintenanceRecord):
     orphan_bytes: int = 0
     taken: int = 0
     """Orphans that went into the quarantine, or would: those that wait there already are not among them."""
+    already_recorded: int = 0
+    """Orphans that wait in the quarantine already; if `limited`, those that were found before the limit was reached."""
     limited: bool = False
     """Whether there are more than one run may take."""
     files: tuple[Candidate, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 from statistics import median
 
@@ -18,11 +19,9 @@ from neve.health.workload import is_write
 from neve.maintenance.record import MaintenanceRecord
 from neve.policy.model import Policy
 from neve.table.frozen import Frozen
+from neve.table.properties import PREVENTION
 from neve.table.state import TableState
 from neve.table.units import GIB, MIB, TIB, averaged, counted, format_bytes, format_seconds, whole_number
-
-PROPERTY = "neve.prevention"
-"""Where a table keeps what was set and what was there before."""
 
 TARGET, CODEC = "write.target-file-size-bytes", "write.parquet.compression-codec"
 ROW_GROUP, ROW_LIMIT = "write.parquet.row-group-size-bytes", "write.parquet.row-group-limit"
@@ -77,11 +76,9 @@ class Writes:
 
     @classmethod
     def of(cls, state: TableState) -> Writes:
-        """Compactions are no writes, and neither is what only deletes."""
-        recent = sorted(
-            (s for s in state.snapshots if is_write(s) and s.count("added-data-files")), key=lambda s: s.timestamp_ms
-        )
-        recent = recent[-_WRITES:]
+        """Of the branch that was read. Compactions are no writes, and neither is what only deletes."""
+        writes = (s for s in state.ancestors if is_write(s) and s.count("added-data-files"))
+        recent = list(islice(writes, _WRITES))
 
         def middle(key: str) -> float | None:
             known = [value for s in recent if (value := s.count(key)) is not None]
@@ -217,7 +214,7 @@ class KeptProperty:
     def of(cls, properties: Mapping[str, str]) -> KeptProperty:
         """Nothing where the table remembers nothing, or nothing that can be read."""
         try:
-            found = json.loads(properties.get(PROPERTY, "{}"))
+            found = json.loads(properties.get(PREVENTION, "{}"))
             return cls({str(key): (value["set"], value["before"]) for key, value in found.items()})
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls({})

@@ -16,6 +16,7 @@ from neve.table.location import inner_path
 
 TRASH = ".neve-trash"
 """The directory that trash is in. It is hidden by its dot: neither Iceberg's removal of orphans nor ours looks into it."""
+_SECOND_MS = 1000
 
 
 class Fate(StrEnum):
@@ -34,6 +35,15 @@ class Candidate(Frozen):
     path: str
     reason: str
     size_bytes: int | None = None
+    modified_ms: int | None = None
+    """When it was last modified, if it comes from a listing; metadata does not tell."""
+
+
+class StoredFile(NamedTuple):
+    """A file as its storage has it now."""
+
+    size_bytes: int
+    modified_ms: int | None
 
 
 class Quarantined(Frozen):
@@ -42,6 +52,8 @@ class Quarantined(Frozen):
     path: str
     reason: str
     size_bytes: int | None = None
+    modified_ms: int | None = None
+    """When the file that was judged was last modified; None if it comes from metadata, or from a store before schema 0008."""
     run_id: str
     fate: Fate
     recorded_ms: int
@@ -87,6 +99,7 @@ class QuarantineStep(StrEnum):
     """What is to be done with a file."""
 
     STAY = "stay"  # it is in its place and is needed there, or asked for
+    REWRITTEN = "stay: written again since it was recorded"  # another file than the one that was judged
     BACK = "put back"  # the same, but it is only in the trash
     TRASH = "move to the trash"
     DELETE = "delete"  # in its place; the store keeps it as an older version
@@ -121,6 +134,11 @@ def waits_for(oldest_ms: int | None, wait_seconds: float, now_ms: int, *, knob: 
     )
 
 
+def waiting_since_ms(now_ms: int, wait_seconds: float) -> int:
+    """A file that came before this moment has waited long enough."""
+    return now_ms - round(wait_seconds * 1000)
+
+
 def is_trash(path: str) -> bool:
     """Whether it lies in a trash directory."""
     return f"/{TRASH}/" in path
@@ -142,8 +160,27 @@ def original_path(trash_path: str) -> str:
     return f"{home}/{rest.partition('/')[2]}"
 
 
-def second_look(sides: Sides, *, needed: bool) -> QuarantineStep:
-    """What becomes of a file that was recorded, now that it has been looked at again."""
+def is_judged_file(file: Quarantined, found: StoredFile) -> bool:
+    """Whether the file in a recorded file's place is the one that was judged, and was not written again at the same path.
+
+    A listing has its time and size. S3 tells the time in seconds to some and in milliseconds to others, and an inventory may
+    lack sizes. Without a time, the file must not have been modified since it was recorded.
+    """
+    if found.modified_ms is None:
+        return False
+    if file.modified_ms is None:
+        return found.modified_ms <= file.recorded_ms
+    return abs(found.modified_ms - file.modified_ms) < _SECOND_MS and file.size_bytes in (None, 0, found.size_bytes)
+
+
+def second_look(sides: Sides, *, needed: bool, rewritten: bool = False) -> QuarantineStep:
+    """What becomes of a file that was recorded, now that it has been looked at again.
+
+    If another file was written in its place, that one stays; the trash may have the judged one from a move that was
+    interrupted.
+    """
+    if rewritten and not needed:
+        return QuarantineStep.REWRITTEN if sides.there is None else QuarantineStep.DONE
     if sides.here is not None and sides.there not in (None, sides.here):
         return QuarantineStep.REFUSE
     if sides.here is not None:
@@ -179,8 +216,12 @@ class QuarantineRecord(MaintenanceRecord):
     """Of these, where sizes are known."""
     files_without_size: int = 0
     """Of these, files whose size is not known."""
+    not_moved: int = 0
+    """Of these, files that a restore found in their place: they were recorded, and not moved yet."""
     needed: int = 0
     """That turned out to be needed: they stay, or were put back."""
+    rewritten: int = 0
+    """That were written again since they were recorded: they stay, and are not in the quarantine any more."""
     missing: int = 0
     """That were neither in their place nor in the trash."""
     purged: int = 0

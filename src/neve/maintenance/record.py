@@ -1,17 +1,16 @@
 """Maintenance besides the rewrite: what the records of all its operations have in common. Pure values.
 
-Each operation is one file under `maintenance/` and goes through the same stages: it looks, plans, carries out, commits, checks
-and records. Its own record derives from `MaintenanceRecord` and says in numbers what was done, or, where `dry_run`, would be.
+What an operation decides is one file here; the operation itself is one file of `operations`, which inspects, plans, commits,
+checks and records. Its own record derives from `MaintenanceRecord` and says in numbers what was done, or would be in a dry run.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
-from neve.health.not_due import NotDue
-from neve.rewrite.record import RunOutcome
-from neve.table.frozen import Frozen
-from neve.table.state import MAIN
+from neve.rewrite.preview import Preview
+from neve.rewrite.record import Record
 
 
 class Operation(StrEnum):
@@ -30,26 +29,19 @@ class Operation(StrEnum):
     PREVENT = "prevent"  # properties are set that keep files from becoming bad
 
 
-class MaintenanceRecord(Frozen):
-    """One operation on one table. `reason` says why nothing was done, or why it failed.
+class OperationRecord(Preview, Record):
+    """One operation on one table that rewrites no data file. `reason` says why nothing was done, or why it failed."""
 
-    If nothing was done, `not_due` has the rules that were checked, with thresholds, measured values and when they would be due.
-    """
+    json_order: ClassVar[str] = "run_id table table_uuid branch operation dry_run outcome reason"
 
-    run_id: str
-    table: str
-    table_uuid: str
-    branch: str = MAIN
-    operation: Operation
     dry_run: bool = False
-    outcome: RunOutcome
     reason: str | None = None
-    not_due: tuple[NotDue, ...] = ()
-    started_ms: int
-    finished_ms: int
-    snapshot_before: int | None = None
-    snapshots: tuple[int, ...] = ()
-    """That it committed."""
+
+
+class MaintenanceRecord(OperationRecord):
+    """One operation on one table's metadata, or on files that it does not need."""
+
+    operation: Operation
     interrupted: bool = False
     """Whether its process was stopped, and a later run ended the record."""
 

@@ -37,11 +37,11 @@ class Unreachable:
     ) -> Unreachable:
         """Asks which of these locations are needed and proves the others.
 
-        `needed` loads the newest metadata and looks at all refs and snapshots; `identity` returns the uuid of that table and
-        the location of that metadata.
+        `identity` loads the table and returns its uuid and the location of its metadata; `needed` loads the newest metadata and
+        looks at all refs and snapshots. The identity comes first: a change in between makes the proof look old, never new.
         """
-        found = set(needed(asked))
-        return cls(*identity(), frozenset(asked) - found, _SEAL)
+        uuid, metadata_location = identity()
+        return cls(uuid, metadata_location, frozenset(asked) - set(needed(asked)), _SEAL)
 
     @classmethod
     def of_nothing(cls) -> Unreachable:

@@ -27,9 +27,23 @@ class Keep(StrEnum):
     CONSUMER = "consumer"  # a streaming writer looks for it, or passes it on the way
     COUNT = "count"
     AGE = "age"
+    PERIOD_START = "period-start"  # the branch's current snapshot when the time began that age keeps
     LIMIT = "limit"  # it goes with the next run
     UNASKED = "unasked"  # others were asked for by their ids
 
+
+_KEPT = {
+    Keep.HEAD: ("head of a branch", "heads of branches"),
+    Keep.TAG: ("tag", "tags"),
+    Keep.RUN: ("for runs that have not ended",),
+    Keep.CONSUMER: ("for streaming writers",),
+    Keep.COUNT: ("by count",),
+    Keep.AGE: ("young",),
+    Keep.PERIOD_START: ("current when the retention period began",),
+    Keep.LIMIT: ("for the next run",),
+    Keep.UNASKED: ("not asked for",),
+}
+"""How snapshots that stay are counted: for one, and for several where that differs."""
 
 BINDING = frozenset({Keep.HEAD, Keep.TAG, Keep.RUN, Keep.CONSUMER})
 """What holds even against those who ask for a snapshot by its id."""
@@ -108,6 +122,11 @@ class Retention:
         return {keep: reasons.count(keep) for keep in Keep if keep in reasons}
 
 
+def kept_text(counts: Mapping[Keep, int]) -> str:
+    """How many snapshots stay and why, such as `1 head of a branch, 3 young`."""
+    return ", ".join(f"{number:,} {_KEPT[keep][0 if number == 1 else -1]}" for keep, number in counts.items())
+
+
 def retain(
     history: SnapshotHistory,
     rules: Rules,
@@ -150,9 +169,9 @@ def next_expiry(history: SnapshotHistory, rules: Rules, *, now_ms: int, pinned: 
     place = bisect_left(times, True, key=goes)
     if place == len(times):
         held = retain(history, rules, now_ms=times[-1] if times else now_ms, pinned=pinned).counts
-        what = ", ".join(f"{number:,} by {keep}" for keep, number in held.items())
+        what = f"snapshots kept: {kept_text(held)}" if held else "the table has no snapshots"
         until = "another snapshot is committed" if set(held) <= {Keep.HEAD} else "commits are added, or what keeps them ends"
-        return NotDue(rule="kept", what=f"snapshots kept: {what}" if what else "the table has no snapshots", until=until)
+        return NotDue(rule="kept", what=what, until=until)
     due_ms = times[place]
     keep_seconds, knob, what = moments[due_ms]
     return NotDue(
@@ -256,7 +275,7 @@ class _Past:
         chains = {ref.name: (ref, self.chains[ref.name]) for ref in live if ref.kind is RefKind.BRANCH}
         for ref, chain in chains.values():
             keep_ms = ref.max_snapshot_age_ms if ref.max_snapshot_age_ms is not None else self.keep_ms
-            least = max(ref.min_snapshots_to_keep or self.rules.min_count, 1)
+            least = self._min_count(ref)
             young = 1 + max((i for i, s in enumerate(chain) if self._is_young(s, keep_ms)), default=-1)
             for snapshot in chain[:young]:
                 # Where clocks went wrong an older one may stand between: it stays, since history must not have holes.
@@ -264,7 +283,7 @@ class _Past:
             for snapshot in chain[young : young + 1]:
                 # However old: without it the first hours of the time that is kept could not be read, nor returned to.
                 why = f"what {ref.name} was {exact_seconds(keep_ms / 1000)} ago"
-                yield KeptSnapshot(snapshot_id=snapshot.snapshot_id, keep=Keep.AGE, why=why)
+                yield KeptSnapshot(snapshot_id=snapshot.snapshot_id, keep=Keep.PERIOD_START, why=why)
             for snapshot in chain[:least]:
                 why = f"among the newest {least} of {ref.name}"
                 yield KeptSnapshot(snapshot_id=snapshot.snapshot_id, keep=Keep.COUNT, why=why)
@@ -273,11 +292,18 @@ class _Past:
             if self._is_young(self.by_id[snapshot_id], self.keep_ms):
                 yield self._young(self.by_id[snapshot_id], self.keep_ms, "on no branch")
 
+    def _min_count(self, ref: Ref) -> int:
+        """How many of a branch's newest snapshots stay, however old they are: at least its head."""
+        return max(ref.min_snapshots_to_keep or self.rules.min_count, 1)
+
     def _is_young(self, snapshot: Snapshot, keep_ms: int) -> bool:
         return self.now_ms - snapshot.timestamp_ms <= keep_ms
 
     def _young(self, snapshot: Snapshot, keep_ms: int, where: str) -> KeptSnapshot:
-        why = f"not older than {exact_seconds(keep_ms / 1000)}, {where}"
+        if self._is_young(snapshot, keep_ms):
+            why = f"not older than {exact_seconds(keep_ms / 1000)}, {where}"
+        else:
+            why = f"newer than one that is not older than {exact_seconds(keep_ms / 1000)}, {where}"
         return KeptSnapshot(snapshot_id=snapshot.snapshot_id, keep=Keep.AGE, why=why)
 
     def unasked(self, only: Collection[int]) -> Iterator[KeptSnapshot]:

@@ -20,6 +20,7 @@ from neve.maintenance.record import MaintenanceRecord
 from neve.policy.model import Policy
 from neve.rewrite.live_files import LiveFile
 from neve.table import time_format
+from neve.table.calendar import days_to
 from neve.table.frozen import Frozen
 from neve.table.literals import serialized
 from neve.table.metrics import from_bytes
@@ -32,6 +33,7 @@ _NUMBERS = frozenset({"int", "long"})
 _BOUND_BYTES = {"date": (4,), "int": (4,), "long": (4, 8)} | dict.fromkeys(_PER_SECOND, (8,))
 """A bound of another length was written when the column had another type, such as a date that is a timestamp now."""
 _PERIODS = {"hour": 3600, "day": _DAY}
+_EARLIEST_MS = days_to(-290_000) * _DAY * 1000
 
 
 class TtlRule(Frozen):
@@ -57,12 +59,22 @@ class TtlCounts(Frozen):
     """That hold rows past their time beside others."""
     rows_deleted: int = 0
     files_left: int = 0
-    """For another run: beyond the limit of one, or not to be opened."""
+    """For another run: beyond the limit of one, or not to be opened; and those whose rows readers see differently."""
 
     @property
     def nothing(self) -> bool:
         """Whether no row would go."""
         return not self.files_dropped and not self.rows_deleted
+
+
+class UnprovedFile(Frozen):
+    """A file that metadata says is past its time as a whole, and whose own footer does not confirm it (`ttl_proof`)."""
+
+    path: str
+    reason: str
+    left: bool
+    """Whether its rows are left alone. Otherwise they are read, and those past their time are deleted one by one."""
+    unreadable: bool = False
 
 
 class TtlRecord(MaintenanceRecord):
@@ -76,11 +88,15 @@ class TtlRecord(MaintenanceRecord):
     """The run whose cutoff this one took over."""
     files: tuple[str, ...] = ()
     """That are dropped whole."""
+    unproved: tuple[UnprovedFile, ...] = ()
+    """That are not dropped whole since their footers do not confirm it."""
+    recorded: bool = True
+    """Whether the state store has it: a preview with `--dry-run` is not remembered, and nothing can be enforced by it."""
 
 
 @dataclass(frozen=True)
 class TtlLimits:
-    """`low <= value < high`, and for texts the pattern that they match; numbers are in the column's own unit."""
+    """`low <= value < high`, and for texts and digits the pattern that they match; numbers are in the column's own unit."""
 
     low: int | None
     high: int | str
@@ -90,7 +106,13 @@ class TtlLimits:
         """Whether a value is past."""
         if isinstance(value, str):
             return isinstance(self.high, str) and value < self.high and time_format.matches(self.pattern or "", value)
-        return (self.low is None or value >= self.low) and value < int(self.high)
+        is_between = (self.low is None or value >= self.low) and value < int(self.high)
+        return is_between and (self.pattern is None or time_format.matches(self.pattern, str(value)))
+
+    def hold_between(self, lower: int, upper: int) -> bool:
+        """Whether every number from one to the other is past. Between two months there are digits that are no day."""
+        ends = self.hold(lower) and self.hold(upper)
+        return ends and (self.pattern is None or time_format.differ_in_last_field(self.pattern, lower, upper))
 
     def end_before(self, value: int | str) -> bool:
         """Whether a value, and with it every larger one, lies behind the limits."""
@@ -147,7 +169,8 @@ def _column(state: TableState, name: str | None) -> Column:
 def cutoff_ms(rule: TtlRule, now_ms: int, last_write_ms: int | None) -> int | None:
     """Before this moment a row is past. None keeps every row: by `last-write` none is past while that is unknown.
 
-    A last write in the future comes from a wrong clock and never moves the cutoff past that of `now`.
+    A last write in the future comes from a wrong clock and never moves the cutoff past that of `now`. No cutoff is
+    before the year -290000, near which the timestamps of Iceberg and Spark begin.
     """
     if rule.since != "last-write":
         since = now_ms
@@ -155,7 +178,7 @@ def cutoff_ms(rule: TtlRule, now_ms: int, last_write_ms: int | None) -> int | No
         return None
     else:
         since = min(now_ms, last_write_ms)
-    return since - int(rule.keep_seconds * 1000)
+    return max(since - int(rule.keep_seconds * 1000), _EARLIEST_MS)
 
 
 def next_past(rule: TtlRule, lowers: Iterable[bytes | None], cutoff_ms: int, now_ms: int) -> NotDue:
@@ -195,6 +218,11 @@ class Tally(NamedTuple):
 
     past: int
     kept: int
+
+
+def wrongly_removed(before: Iterable[Tally], after: Iterable[Tally]) -> int:
+    """How many rows that are not past their time a delete removed, by the files that it changed."""
+    return sum(tally.kept for tally in before) - sum(tally.kept for tally in after)
 
 
 @dataclass(frozen=True)
@@ -250,7 +278,7 @@ def limits_of(rule: TtlRule, cutoff_ms: int) -> TtlLimits:
         return TtlLimits(time_format.EARLIEST_SECONDS * per_second, cutoff_ms * per_second // 1000)
     if kind in _NUMBERS and time_format.is_numeric(form):
         high = time_format.written(form, seconds)
-        return TtlLimits(10 ** (len(high) - 1), int(high))
+        return TtlLimits(10 ** (len(high) - 1), int(high), form)
     raise BadRequestError(f"Cannot tell the age of rows by {rule.column}: a {kind} cannot be written as {form}")
 
 
@@ -271,6 +299,20 @@ def _by_partition(file: LiveFile, rule: TtlRule, limits: TtlLimits, spec: Partit
             if found is not FileVerdict.UNSURE:
                 return found
     return FileVerdict.UNSURE
+
+
+def is_past_by_partition(file: LiveFile, rule: TtlRule, limits: TtlLimits, spec: PartitionSpec | None) -> bool:
+    """Whether the file's partition alone says that every row is past its time."""
+    return _by_partition(file, rule, limits, spec) is FileVerdict.PAST
+
+
+def identity_value(file: LiveFile, rule: TtlRule, spec: PartitionSpec | None) -> int | str | None:
+    """The value of the column by which the file is partitioned, in the column's own unit; None if it is not, or by a null."""
+    for field, value in zip(spec.fields if spec else (), file.data_file.get("partition") or (), strict=False):
+        if field.source_id == rule.field_id and field.transform == "identity" and value is not None:
+            with suppress(ValueError, BadRequestError):
+                return _plain(rule, value)
+    return None
 
 
 def _by_value(transform: str, value: Any, rule: TtlRule, limits: TtlLimits) -> FileVerdict:
@@ -320,9 +362,9 @@ def _by_bounds(file: LiveFile, rule: TtlRule, limits: TtlLimits) -> FileVerdict:
     if lower is not None and limits.end_before(lower):
         return FileVerdict.KEPT
     # Between two texts of the format there may be others that are none.
-    if isinstance(lower, str) or lower is None or upper is None or metrics.nulls != 0:
+    if not isinstance(lower, int) or not isinstance(upper, int) or metrics.nulls != 0:
         return FileVerdict.UNSURE
-    return FileVerdict.PAST if limits.hold(lower) and limits.hold(upper) else FileVerdict.UNSURE
+    return FileVerdict.PAST if limits.hold_between(lower, upper) else FileVerdict.UNSURE
 
 
 def _bound(rule: TtlRule, data: bytes | None) -> int | str | None:

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
 
-from neve.commit.lease import require_history
+from neve.commit.lease import require_history, require_same_table
 from neve.context.table import TableContext
 from neve.errors import BadRequestError
 from neve.operations import compact
+from neve.operations.requests import ClusterRequest, CompactRequest
 from neve.rewrite.group import RunKind
 from neve.rewrite.plan import Plan
-from neve.rewrite.planner import Request
 from neve.rewrite.record import RunRecord
 from neve.rewrite.table_layout import layout_of
 from neve.table.layout import CLUSTER_BY, Layout
 
 
-def plan(context: TableContext, by: str | None, kind: str | None, request: Request) -> Plan:
-    """What `run` would do; nothing is stored."""
-    knobs = _knobs(context, asked_layout(by, kind))
-    return compact.plan(context, replace(request, kind=RunKind.CLUSTER), knobs)[1]
+def run(context: TableContext, request: ClusterRequest) -> RunRecord | Plan:
+    """Stores the layout in the table, so that any later run goes on with it, and carries a run of it out.
+
+    A dry run is the plan, and stores nothing.
+    """
+    layout = asked_layout(request.by, request.kind)
+    knobs = _knobs(context, layout)
+    if not request.dry_run:
+        context.require_free()
+        _keep(context, layout)
+    shared = {one.name: getattr(request, one.name) for one in fields(CompactRequest) if hasattr(request, one.name)}
+    asked = CompactRequest(**shared | ({"tier": "full"} if request.full else {}))
+    return compact.run(context, asked, knobs, RunKind.CLUSTER)
 
 
-def run(
-    context: TableContext,
-    by: str | None,
-    kind: str | None,
-    request: Request,
-    *,
-    verify: str = "metadata",
-    probe_query: str | None = None,
-) -> RunRecord:
-    """Stores the layout in the table, so that any later run goes on with it, and carries a run of it out."""
-    layout = asked_layout(by, kind)
-    knobs, state = _knobs(context, layout), context.state
-    context.require_free()
+def _keep(context: TableContext, layout: Layout | None) -> None:
+    """Stores a layout that was asked for in the table, unless it is there."""
+    state = context.state
     kept = state.properties.get(CLUSTER_BY)
-    if layout is not None and kept != str(layout):
-        require_history(str(state.name), state.properties)
-        if not context.writer.swap_property(CLUSTER_BY, kept, str(layout)):
-            message = f"Cannot keep the layout of {state.name}: somebody else has just changed it"
-            raise BadRequestError(message, hint="Look at the table property neve.cluster-by, and try again.")
-    request = replace(request, kind=RunKind.CLUSTER)
-    return compact.rewrite(context, request, verify=verify, probe_query=probe_query, knobs=knobs)
+    if layout is None or kept == str(layout):
+        return
+    require_history(str(state.name), state.properties)
+    require_same_table(str(state.name), state.uuid, context.writer)
+    if not context.writer.swap_property(CLUSTER_BY, kept, str(layout)):
+        message = f"Cannot keep the layout of {state.name}: somebody else has just changed it"
+        raise BadRequestError(message, hint="Look at the table property neve.cluster-by, and try again.")
 
 
 def _knobs(context: TableContext, by: Layout | None) -> compact.Knobs:

@@ -83,8 +83,8 @@ def run(context: TableContext, request: DeletesRequest) -> UpkeepRecord:
     if not request.dry_run:
         context.require_free()
     record = maintain_deletes(context, request)
-    if not request.dry_run and record.outcome is not RunOutcome.NOTHING_TO_DO:
-        keep_record(context.store, record, KIND)
+    if record.run_id is not None:
+        keep_record(context.store, context.timed(record), KIND)
     return record
 
 
@@ -101,11 +101,12 @@ def maintain_deletes(context: TableContext, request: DeletesRequest) -> UpkeepRe
     """Carries one operation out. Raises where something could not be read; a commit that lost is in the record."""
     run = _Upkeep(request, context, context.deletes, uuid4().hex, context.clock.now_ms())
     if request.dry_run:
-        return run.tell()
+        return run.tell().unrecorded()
     table = (str(context.name), context.uuid)
     with leased(*table, run.run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         run.assert_held = lease.assert_held
-        return run.carry_out()
+        record = run.carry_out()
+    return record if record.leaves_traces or run.has_set_aside else record.unrecorded()
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
     assert_held: Callable[[], None] = field(default=lambda: None)
     """Raises if another process has taken the table over (`commit.lease`)."""
     left_alone: str | None = None
+    has_set_aside: bool = False
+    """Whether files are in the quarantine under the run's id."""
     seen: _Found = field(init=False)
     """The last that was found."""
     _is_fresh: bool = False
@@ -208,6 +211,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
                 log.warning("files are left for orphan removal, such as %s: %s", unused[0], error)
                 return
             why = f"{self.operation} of delete files did not use it"
+            self.has_set_aside = True
             set_aside(unused, why, self.context, table_uuid=self.context.uuid, run_id=self.run_id)
 
     def _crashed(self, error: Exception) -> UpkeepRecord:
@@ -287,8 +291,7 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
         done = {file.path: file for file in concerned(done.values(), goes.keys())}
         homes = self._homes(done)
         added = self._deletes_for(found, homes) if homes else []
-        replaced = found.superseded(homes, deletes_of(homes.values(), names_rows).values())
-        return _Change(found, done, goes | replaced, added)
+        return _Change(found, done, goes | self._replaced(found, homes), added)
 
     def _goes(self, found: _Found, done: Mapping[str, LiveFile]) -> dict[DeleteKey, DataFile]:
         """The deletes that it is all about, as far as they may go once these files are done."""
@@ -304,6 +307,10 @@ class _Upkeep(Change["_Change", UpkeepRecord]):
     def _homes(self, done: Mapping[str, LiveFile]) -> dict[str, LiveFile]:
         """Those that get a delete of their own."""
         return {path: file for path, file in done.items() if not self._converts or path in self.found_rows}
+
+    def _replaced(self, found: _Found, homes: Mapping[str, LiveFile]) -> dict[DeleteKey, DataFile]:
+        """Position deletes whose rows the new deletes of these files hold: a file has one deletion vector at most."""
+        return found.superseded(homes, deletes_of(homes.values(), names_rows).values())
 
     def _deletes_for(self, found: _Found, homes: Mapping[str, LiveFile]) -> list[DataFile]:
         """One for each file. A vector that was found for a file without others is taken as it is."""

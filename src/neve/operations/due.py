@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from neve.health.not_due import NotDue
 from neve.maintenance.steps import Judgement
 from neve.render.records import line_of
-from neve.rewrite.record import RunOutcome
+from neve.rewrite.record import Record, RunOutcome
 
 
-class EndedRecord(Protocol):
-    """The record of any operation."""
-
-    @property
-    def run_id(self) -> str:
-        """Identifies it in the state store."""
-        ...
-
-    @property
-    def outcome(self) -> RunOutcome:
-        """How it ended."""
-        ...
-
-    @property
-    def seconds(self) -> float:
-        """Wall time."""
-        ...
-
-    @property
-    def not_due(self) -> tuple[NotDue, ...]:
-        """Why there was nothing to do."""
-        ...
-
-
-def judged_by(record: EndedRecord) -> Judgement:
+def judged_by(record: Record) -> Judgement:
     """By an operation's own dry run."""
     return judged(due=record.outcome is not RunOutcome.NOTHING_TO_DO, line=line_of(record), rules=record.not_due)
 

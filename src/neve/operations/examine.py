@@ -99,6 +99,7 @@ def examine(
         location=state.location,
         depth=state.depth,
         inspected_at_ms=now_ms,
+        metadata_from_cache=state.from_cache,
         branch=branch,
         snapshot_id=state.snapshot_id,
         partitioning=str(state.spec(state.default_spec_id)),
@@ -129,7 +130,7 @@ def examine(
         metadata_bytes=state.metadata_bytes,
         metadata_log_entries=state.metadata_log_entries,
         statistics_files=state.statistics_files,
-        workload=classify(state.snapshots, now_ms),
+        workload=classify(state.ancestors, now_ms),
         clustering=clustering,
         health=health,
     )

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from neve.commit.failure import Failure
+from neve.errors import VerificationError
 from neve.ports import TableWriter
 from neve.rewrite.group import Group, Kernel
 from neve.rewrite.kernel_options import wants_bloom_filters
@@ -61,12 +62,17 @@ class _Orders:
         self._properties, self._schema = writer.properties(), writer.schema_json()
         self._mapping, self._constants = name_mapping(self._properties), identity_fields(specs)
         self._settings = write_settings(plan, self._properties)
-        self._deletes, self._lineage = _Deletes(plan, writer), plan.table_format_version >= 3
+        self._deletes, self._lineage = _Deletes(plan, writer), has_row_lineage(plan)
 
     def order(self, group: Group) -> WorkOrder:
         """The order of one group."""
         plan, deletes = self._plan, self._deletes
         files = [self._live[path] for path in plan.paths(group)]
+        if len(partitions_of(files)) > 1:
+            raise VerificationError(
+                f"Cannot rewrite partition {group.partition}: its files are of several partitions of the table",
+                hint="This is a fault in Neve. Nothing of the group was written; please report it.",
+            )
         name = f"neve-{uuid4().hex}"
         applied = deletes.of(files)
         deletes.check(applied.values())
@@ -89,6 +95,20 @@ class _Orders:
             inputs_sorted=_inputs_sorted(plan, group),
             output_spec_id=_output_spec(plan, group),
         )
+
+
+def partitions_of(files: Iterable[LiveFile]) -> set[str]:
+    """The specs and partition values of these files, as Iceberg writes them.
+
+    A rewrite gives its outputs those of the first file, and readers take identity values from there: files of two partitions in
+    one group would change the values of one of them.
+    """
+    return {json.dumps([file.data_file.get("spec-id"), file.data_file.get("partition")]) for file in files}
+
+
+def has_row_lineage(plan: Plan) -> bool:
+    """Whether rows of the table have ids and sequence numbers that a rewrite must keep: from format version 3 on."""
+    return plan.table_format_version >= 3
 
 
 def _inputs_sorted(plan: Plan, group: Group) -> bool:

@@ -25,7 +25,7 @@ Held = Callable[[], None]
 class ExpireAfter:
     """The expiry of one table after its compaction."""
 
-    expire: Callable[[str, Held | None], ExpiryRecord | None]
+    expire: Callable[[str | None, Held | None], ExpiryRecord | None]
     """Expires snapshots after the run with this id; takes the lease itself unless it is held. None if nothing was due."""
 
     @classmethod
@@ -35,7 +35,7 @@ class ExpireAfter:
             raise BadRequestError(f"Cannot keep snapshots for {retention_hours:g} hours: that is not in the past")
         request = ExpireRequest(older_than=f"{retention_hours} h" if retention_hours is not None else None)
 
-        def expire(after_run: str, assert_held: Held | None) -> ExpiryRecord | None:
+        def expire(after_run: str | None, assert_held: Held | None) -> ExpiryRecord | None:
             with context.fresh(MAIN) as now:
                 terms = replace(terms_of(now, request, flag="--snapshot-retention-hours"), after_run=after_run)
                 if assert_held is None and not reasons_to_expire(now, terms):

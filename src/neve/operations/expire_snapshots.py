@@ -30,6 +30,7 @@ from neve.maintenance.quarantine import Candidate, Fate, FateChange
 from neve.maintenance.record import Operation
 from neve.maintenance.retention import BINDING, Retention, Rules, SnapshotHistory, age_order, next_expiry, retain
 from neve.maintenance.steps import Judgement
+from neve.operations.reachable import open_reachable
 from neve.operations.requests import ExpireRequest
 from neve.ports import Quarantine, Reachability
 from neve.rewrite.record import RunOutcome
@@ -104,7 +105,7 @@ def run(context: TableContext, request: ExpireRequest) -> ExpiryRecord:
     if request.dry_run:
         return expire(context, *_ports(context, context.bridge), terms)
     context.require_free()
-    return expire_and_record(context, terms)
+    return expire_and_record(context, terms, terms_again=lambda: terms_of(context.fresh(), request))
 
 
 def is_due(context: TableContext) -> Judgement:
@@ -149,12 +150,17 @@ def reasons_to_expire(context: TableContext, terms: ExpiryTerms) -> list[str]:
     return reasons
 
 
-def expire_and_record(context: TableContext, terms: ExpiryTerms, assert_held: Callable[[], None] | None = None) -> ExpiryRecord:
+def expire_and_record(
+    context: TableContext,
+    terms: ExpiryTerms,
+    assert_held: Callable[[], None] | None = None,
+    terms_again: Callable[[], ExpiryTerms] | None = None,
+) -> ExpiryRecord:
     """Expires, stores the record unless there was nothing to do, and ends the records of killed runs."""
     # Once its snapshot has been expired, a compaction that was rolled back looks like others.
     context.withdraw_compactions(context.state)
-    record = expire(context, *_ports(context, context.writer), terms, assert_held)
-    if record.outcome is RunOutcome.NOTHING_TO_DO:
+    record = expire(context, *_ports(context, context.writer), terms, assert_held, terms_again)
+    if record.run_id is None:
         return record
     context.end(record)
     if record.outcome is not RunOutcome.FAILED and not terms.metadata_only:  # which writes none of their files down
@@ -165,9 +171,8 @@ def expire_and_record(context: TableContext, terms: ExpiryTerms, assert_held: Ca
 
 def _ports(context: TableContext, bridge: TableBridge) -> tuple[SnapshotRemoval, Reachability]:
     from neve.spark.maintenance.expiry import SparkSnapshotRemoval
-    from neve.spark.maintenance.reachable import SparkReachability
 
-    return SparkSnapshotRemoval(bridge), SparkReachability(context.spark, bridge)
+    return SparkSnapshotRemoval(bridge), open_reachable(context, bridge)
 
 
 def _killed(context: TableContext) -> list[Run]:
@@ -181,20 +186,23 @@ def expire(
     files: Reachability,
     terms: ExpiryTerms,
     assert_held: Callable[[], None] | None = None,
+    terms_again: Callable[[], ExpiryTerms] | None = None,
 ) -> ExpiryRecord:
     """Carries an expiry out, or shows what it would do. Raises where something could not be read, or a ref is missing.
 
-    `assert_held` is given by a caller that holds the table's lease, and raises if that was lost.
+    `assert_held` is given by a caller that holds the table's lease, and raises if that was lost. `terms_again` is called under
+    the lease: since the terms were made Spark has started, and somebody may have changed the retention.
     """
     run = _Expiry(terms, context, past, files, uuid4().hex, context.clock.now_ms())
     if terms.dry_run:
-        return run.tell()
+        return run.tell().unrecorded()
     if assert_held is not None:
         run.assert_held = assert_held
         return run.carry_out()
     table = (str(context.name), context.uuid)
     with leased(*table, run.run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         run.assert_held = lease.assert_held
+        run.terms = terms_again() if terms_again is not None else terms
         return run.carry_out()
 
 
@@ -254,8 +262,8 @@ class _Expiry(Change[Retention, None]):
         start, found = self.first_look()
         told = self._told(start, found)
         killed = [run.record[_BEFORE] for run in _killed(self.context)]
-        if told.outcome is RunOutcome.NOTHING_TO_DO and not killed:
-            return told
+        if not (told.leaves_traces or killed):
+            return told.unrecorded()
         self.context.begin(self.run_id, Operation.EXPIRE.value, {_BEFORE: start.metadata_location})
         failure = self._commit(start)
         now = self.past.history()

@@ -49,12 +49,17 @@ def read(reader: TableReader, depth: Depth, progress: Progress | None = None, *,
     state = reader.state()
     log.info("inspect %s: snapshot %s, depth %s", state.name, state.snapshot_id, depth)
     if depth is Depth.SUMMARY:
-        return state
+        return with_source(state, reader)
     manifests = reader.manifests()
     state = state.model_copy(update={"manifests": manifests})
     if depth is Depth.MANIFESTS:
-        return state
-    return state.model_copy(update={"files": reader.files(manifests, progress, bounds=bounds)})
+        return with_source(state, reader)
+    return with_source(state.model_copy(update={"files": reader.files(manifests, progress, bounds=bounds)}), reader)
+
+
+def with_source(state: TableState, reader: TableReader) -> TableState:
+    """The state with whether the reader has read anything from storage for it."""
+    return state.model_copy(update={"from_cache": reader.from_cache()})
 
 
 def sample(files: FileColumns, size: int, seed: int = 0) -> list[str]:
@@ -66,11 +71,19 @@ def sample(files: FileColumns, size: int, seed: int = 0) -> list[str]:
 
 def inspect(context: TableContext, *, depth: Depth = Depth.FILES, footers: int = 0) -> Inspection:
     """Inspects the head of the branch; `footers` is how many footers to read besides."""
+    if footers:
+        require_files(depth, "--sample")
     reader = context.reader()
     layout, columns = _layout(context, reader.state()) if depth is Depth.FILES else (None, ())
     state = read(reader, depth, context.progress, bounds=[column.field_id for column in columns])
     found = reader.sample_row_groups(sample(state.files, footers)) if footers and state.files is not None else {}
-    return examine(context, state, found, layout)
+    return examine(context, with_source(state, reader), found, layout)
+
+
+def require_files(depth: Depth, option: str) -> None:
+    """Raises BadRequestError for an option that needs the table's files at a depth that does not read them."""
+    if depth is not Depth.FILES:
+        raise BadRequestError(f"Cannot use {option} at depth {depth}: files are not read", hint="Leave one of the two out.")
 
 
 def _layout(context: TableContext, state: TableState) -> tuple[Layout | None, Sequence[Column]]:

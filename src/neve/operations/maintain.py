@@ -28,18 +28,16 @@ from neve.errors import (
     RunTakenOverError,
     StateError,
     TableGoneError,
+    TableNotFoundError,
 )
 from neve.health.not_due import NotDue
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import BAD, RAN, Judgement, MaintainRecord, Step, StepOutcome, StepRecord, left_out, outcome_of
-from neve.operations import compact, inspect, resume
-from neve.operations.due import EndedRecord
+from neve.operations import inspect
 from neve.operations.registry import registered
 from neve.operations.requests import MaintainRequest
 from neve.render.records import line_of
-from neve.rewrite.journal import JournaledRun
-from neve.rewrite.planner import Request
-from neve.rewrite.record import RunOutcome
+from neve.rewrite.record import Record, RunOutcome
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +45,7 @@ _VAIN = (
     LeaseHeldError,
     RunTakenOverError,
     TableGoneError,
+    TableNotFoundError,
     CommitIncidentError,
     CatalogUnreachableError,
     AccessDeniedError,
@@ -110,9 +109,11 @@ def maintain(
         if maintenance.is_begun:  # a run that could not even be recorded must not look as if it were at work
             _end_failed(context, maintenance.run_id, error)
         raise
-    if maintenance.is_begun:
-        with context.fresh() as now:
-            now.end(record)
+    if not maintenance.is_begun:
+        return record.unrecorded()
+    record = context.timed(record)  # by the context that the request began with: the next one begins now
+    with context.fresh() as now:
+        now.end(record)
     return record
 
 
@@ -154,20 +155,12 @@ def _stages(context: TableContext) -> dict[Step, Stage]:
 
         return Stage(lambda: found.due(context.fresh(), due), carry_out)
 
-    def compact_now() -> Ended:
-        with context.fresh() as now:
-            return _ended(compact.run(now, Request()))
-
-    def resume_now() -> Ended:
-        with context.fresh() as now:
-            return _ended(resume.run(now, _interrupted(now)[0]))
-
     return {
-        Step.RESUME: Stage(lambda: _resume_due(context.fresh()), resume_now),
+        Step.RESUME: stage("resume"),
         Step.TAGS: stage("tags"),
         Step.EXPIRE: stage("expire"),
         Step.TTL: stage("ttl", enforce=True),
-        Step.COMPACT: Stage(lambda: compact.is_due(context.fresh()), compact_now),
+        Step.COMPACT: stage("compact"),
         Step.CONVERT: stage("deletes", "is_convert_due", operation="convert"),
         Step.REWRITE: stage("deletes", "is_rewrite_due", operation="rewrite"),
         Step.PRUNE: stage("deletes", "is_prune_due", operation="prune"),
@@ -179,19 +172,7 @@ def _stages(context: TableContext) -> dict[Step, Stage]:
     }
 
 
-def _interrupted(context: TableContext) -> list[JournaledRun]:
-    runs = context.records.unfinished() if context.records is not None else ()
-    return [run for run in runs if run.plan.table_uuid == context.uuid]
-
-
-def _resume_due(context: TableContext) -> Judgement:
-    if found := _interrupted(context):
-        return Judgement(due=True, why=f"run {found[0].run_id[:8]} was interrupted")
-    what = "interrupted runs"
-    return Judgement.unmet(NotDue(rule="resume", what=what, measured=0, threshold=1, until="a run is interrupted"))
-
-
-def _ended(record: EndedRecord) -> Ended:
+def _ended(record: Record) -> Ended:
     return Ended(record.outcome, line_of(record), record.run_id, record.seconds, record.not_due)
 
 
@@ -256,8 +237,19 @@ class _Maintenance:
         except Exception as error:
             return self._failed(due, error, (self.context.clock.now_ms() - started) / 1000)
         log.info("%s of %s: %s", due.step, self.context.name, ended.told)
-        facts = {"told": ended.told, "run_id": ended.run_id, "seconds": ended.seconds, "not_due": ended.not_due}
+        not_due = self._not_due_after(due.step, ended)
+        facts = {"told": ended.told, "run_id": ended.run_id, "seconds": ended.seconds, "not_due": not_due}
         return due.model_copy(update={"outcome": _OUTCOMES[ended.outcome], **facts})
+
+    def _not_due_after(self, step: Step, ended: Ended) -> tuple[NotDue, ...]:
+        """The rules of a step that found nothing. First come those by which the next maintenance would start it."""
+        if ended.outcome is not RunOutcome.NOTHING_TO_DO:
+            return ended.not_due
+        try:
+            return (*self.stages[step].judge().not_due, *ended.not_due)
+        except Exception as error:
+            log.warning("when %s of %s is due again is not in the record: %s", step, self.context.name, error)
+            return ended.not_due
 
     def _failed(self, step: StepRecord, error: Exception, seconds: float = 0.0) -> StepRecord:
         """A step that raised. Whatever it raised, the others go on, unless they would fail in the same way."""

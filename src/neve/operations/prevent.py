@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from shlex import quote
 from uuid import uuid4
 
+from neve.commit.lease import require_same_table
 from neve.context.table import TableContext
 from neve.errors import BadRequestError, CommitConflictError
 from neve.health.not_due import NotDue
-from neve.maintenance.prevention import PROPERTY, KeptProperty, PreventionRecord, PropertyChange, PropertyProposal, propose
+from neve.maintenance.prevention import KeptProperty, PreventionRecord, PropertyChange, PropertyProposal, propose
 from neve.maintenance.record import Operation
 from neve.operations import inspect
 from neve.operations.requests import PreventRequest
 from neve.ports import Clock, TableWriter
 from neve.rewrite.record import RunOutcome
 from neve.table.depth import Depth
+from neve.table.properties import PREVENTION
 from neve.table.state import TableName, TableState
 
 _NOTHING = "the table's properties are as they should be"
@@ -64,7 +66,7 @@ class Prevention:
         if not proposal.changes:
             return self._record(proposal=proposal, nothing=_NOTHING, rules=proposal.not_due)
         kept = KeptProperty.of(self.properties).with_changes(proposal.changes)
-        self._swap(writer, {change.key: change.value for change in proposal.changes} | {PROPERTY: kept.text})
+        self._swap(writer, {change.key: change.value for change in proposal.changes} | {PREVENTION: kept.text})
         return self._record(proposal=proposal)
 
     def undo(self, writer: TableWriter) -> PreventionRecord:
@@ -73,7 +75,7 @@ class Prevention:
         if not kept:
             return self._record(nothing=_NOTHING_KEPT, rules=(_UNDO,))
         ours = {key: before for key, (value, before) in kept.items() if self.properties.get(key) == value}
-        self._swap(writer, {**ours, PROPERTY: None})
+        self._swap(writer, {**ours, PREVENTION: None})
         undone = [
             PropertyChange(key=key, before=self.properties.get(key), value=before or "", reason="as it was before")
             for key, before in ours.items()
@@ -81,6 +83,7 @@ class Prevention:
         return self._record(undone=tuple(undone), left=tuple(sorted(kept.keys() - ours.keys())))
 
     def _swap(self, writer: TableWriter, values: Mapping[str, str | None]) -> None:
+        require_same_table(str(self.table), self.table_uuid, writer)
         if not writer.swap_properties({key: self.properties.get(key) for key in values}, values):
             raise CommitConflictError(
                 f"Cannot set the properties of {self.table}: somebody else has just changed them",
@@ -99,7 +102,7 @@ class Prevention:
     ) -> PreventionRecord:
         now = self.clock.now_ms()
         return PreventionRecord(
-            run_id=uuid4().hex,
+            run_id=None if dry_run else uuid4().hex,
             table=str(self.table),
             table_uuid=self.table_uuid,
             operation=Operation.PREVENT,

@@ -16,9 +16,11 @@ from itertools import islice
 from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
+from neve.context.runs import find_run
 from neve.context.table import TableContext
 from neve.errors import BadRequestError, NeveError, TableNotFoundError
 from neve.health.not_due import NotDue
+from neve.maintenance.orphans import is_checkpoint
 from neve.maintenance.quarantine import (
     Fate,
     Quarantined,
@@ -26,8 +28,11 @@ from neve.maintenance.quarantine import (
     QuarantineRecord,
     QuarantineStep,
     Sides,
+    StoredFile,
+    is_judged_file,
     is_trash,
     second_look,
+    waiting_since_ms,
     waits_for,
     way_back,
 )
@@ -35,13 +40,15 @@ from neve.maintenance.record import Operation
 from neve.maintenance.removal import Unreachable
 from neve.maintenance.steps import Judgement
 from neve.operations.file_index import EveryTable, open_index, trust_of
-from neve.operations.quarantine_moves import Decided, Moving, QuarantineRequest, QuarantineTools
-from neve.operations.registered import naming_restore
-from neve.operations.requests import PurgeRequest, SettleRequest
-from neve.table.location import Spellings
+from neve.operations.quarantine_moves import Decided, Moving, QuarantineRequest
+from neve.operations.reachable import open_reachable
+from neve.operations.requests import PurgeRequest, RestoreRequest, SettleRequest
+from neve.operations.trash_needed import naming_restore
+from neve.table.location import Spellings, inner_path
 from neve.table.units import counted, exact_seconds
 
 if TYPE_CHECKING:
+    from neve.context.connection import Connection
     from neve.state.rows import Run
 
 PORTION = 20_000
@@ -82,25 +89,32 @@ def run_settle(context: TableContext, request: SettleRequest) -> QuarantineRecor
     asked = _request(context, run_id, request.limit, dry_run=request.dry_run)
     words = {"at_once": request.at_once, "delete": request.delete}
     grace = context.policy().quarantine_grace_seconds
-    return _run(context, lambda tools: settle(asked, tools, grace_seconds=grace, **words))
+    return _run(context, Operation.SETTLE, asked, lambda moving: settle(moving, grace_seconds=grace, **words))
 
 
 def run_purge(context: TableContext, request: PurgeRequest) -> QuarantineRecord:
     """Removes for good what has been in the trash long enough."""
     asked, policy = _request(context, None, request.limit, dry_run=request.dry_run), context.policy()
-    return _run(context, lambda tools: purge(asked, tools, keep_seconds=policy.trash_keep_seconds, rate=policy.purge_rate))
+    terms = {"keep_seconds": policy.trash_keep_seconds, "rate": policy.purge_rate}
+    return _run(context, Operation.PURGE, asked, lambda moving: purge(moving, **terms))
 
 
-def run_restore(context: TableContext, run: str, found: Run | None, *, dry_run: bool) -> QuarantineRecord:
-    """Puts the files of a run back; `found` is its row, None where it was killed before it was recorded."""
+def table_of(connection: Connection, request: RestoreRequest) -> str:
+    """The table that is named, else that of the run."""
+    return request.table or find_run(connection.records(), connection.clock, request.run).table_name
+
+
+def run_restore(context: TableContext, request: RestoreRequest) -> QuarantineRecord:
+    """Puts the files of a run back. If a table is named, the run may have been killed before it was recorded."""
+    found = find_run(context.records, context.clock, request.run) if request.table is None else None
     if found is not None and found.table_uuid != context.uuid:
         message = f"Cannot restore run {found.run_id[:8]}: {context.name} is another table than it was then"
         raise BadRequestError(message, hint=_hint_for_another_table(found, str(context.name)))
-    run_id = found.run_id if found is not None else _chosen(context, run)
+    run_id = found.run_id if found is not None else _chosen(context, request.run)
     known = context.records.run(run_id) if context.records is not None else None
     note = EXPIRED_STAYS if known is not None and known.kind == Operation.EXPIRE.value else None
-    asked = _request(context, run_id, None, dry_run=dry_run)
-    return _run(context, lambda tools: restore(asked, tools).model_copy(update={"note": note}))
+    asked = _request(context, run_id, None, dry_run=request.dry_run)
+    return _run(context, Operation.RESTORE, asked, lambda moving: restore(moving).model_copy(update={"note": note}))
 
 
 def is_settle_due(context: TableContext) -> Judgement:
@@ -115,7 +129,7 @@ def is_purge_due(context: TableContext) -> Judgement:
 
 def _waited(context: TableContext, fate: Fate, knob: str, wait: float, where: str) -> Judgement:
     records, now = context.records, context.clock.now_ms()
-    before = now - round(wait * 1000)
+    before = waiting_since_ms(now, wait)
     if records is not None and next(records.quarantined(context.uuid, fates=[fate], changed_before_ms=before), None):
         there = sum(row.files for row in records.quarantined_runs(context.uuid) if row.fate is fate)
         return Judgement(due=True, why=f"{counted(there, 'file')} {where}, some for {exact_seconds(wait)}")
@@ -139,32 +153,23 @@ def _request(context: TableContext, run_id: str | None, limit: int | None, *, dr
     return QuarantineRequest(context.name, context.uuid, context.state.location, run_id, limit, dry_run)
 
 
-def _run(context: TableContext, carry_out: Callable[[QuarantineTools], QuarantineRecord]) -> QuarantineRecord:
+def _run(
+    context: TableContext, operation: Operation, asked: QuarantineRequest, carry_out: Callable[[Moving], QuarantineRecord]
+) -> QuarantineRecord:
     """Carries an operation out, and records it unless there was nothing to do."""
-    with ExitStack() as resources:
-        record = carry_out(_tools(context, resources))
-    return record if record.dry_run else context.recorded(record, KIND)
-
-
-def _tools(context: TableContext, resources: ExitStack) -> QuarantineTools:
-    from neve.spark.maintenance.reachable import SparkReachability
     from neve.storage.files import RealDirectories
     from neve.storage.moves import StoredFiles
 
-    writer, connection = context.writer, context.connection
-    reach = SparkReachability(context.spark, writer)
-    index = open_index(connection, context.store, resources)
-    return QuarantineTools(
-        store=context.store,
-        files=StoredFiles(context.storage_properties()),
-        reach=EveryTable(context.name, reach, index, RealDirectories, trust_of(connection)),
-        writer=writer,
-        clock=context.clock,
-        sleep=context.sleep,
-        leases=context.store,
-        progress=context.progress,
-        recorded_for=_Owners(context, str(writer.table.location())).other_table,
-    )
+    entry, connection = context.entry, context.connection
+    with ExitStack() as resources:
+        reach = open_reachable(context, entry)
+        index = open_index(connection, context.store, resources)
+        everywhere = EveryTable(context.name, reach, index, RealDirectories, trust_of(connection))
+        owners = _Owners(context, entry.location())
+        files = StoredFiles(context.storage_properties())
+        moving = Moving(operation, asked, context, files=files, reach=everywhere, recorded_for=owners.other_table)
+        record = carry_out(moving)
+    return record if record.dry_run else context.recorded(record, KIND)
 
 
 class _Owners:
@@ -221,32 +226,30 @@ def _hint_for_another_table(run: Run, table: str) -> str:
     )
 
 
-def settle(
-    request: QuarantineRequest, tools: QuarantineTools, *, grace_seconds: float, at_once: bool = False, delete: bool = False
-) -> QuarantineRecord:
+def settle(moving: Moving, *, grace_seconds: float, at_once: bool = False, delete: bool = False) -> QuarantineRecord:
     """Looks at recorded files again: what is needed stays, the rest goes to the trash.
 
     `at_once` does not wait for the grace time; with `delete` files are deleted in buckets that keep versions.
     """
-    if delete and not tools.files.keeps_versions(request.location):
+    if delete and not moving.files.keeps_versions(moving.request.location):
         raise BadRequestError(
-            f"Cannot delete files of {request.table}: its storage keeps no older versions, so none could be restored",
+            f"Cannot delete files of {moving.request.table}: its storage keeps no older versions, so none could be restored",
             hint="Leave --delete away: files go to the trash, and are purged later.",
         )
-    moving = Moving(Operation.SETTLE, request, tools, in_place=Fate.NEEDED)
 
     def look_again() -> None:
-        before = moving.started_ms + 1 if at_once else moving.started_ms - round(grace_seconds * 1000)
+        before = moving.started_ms + 1 if at_once else waiting_since_ms(moving.started_ms, grace_seconds)
         for portion in _batches(moving.due(Fate.RECORDED, before), PORTION):
-            with naming_restore(Operation.SETTLE, request, tools):
-                proof = _judged(portion, tools)
+            with naming_restore(moving):
+                proof = _judged(portion, moving)
             try:
                 for batch in _batches(portion, BATCH):
-                    moving.do(_second_look(batch, proof, tools, delete=delete), proof)
+                    decided, seen = _second_look(batch, proof, moving, delete=delete)
+                    moving.do(decided, proof, seen)
             except Exception:
-                moving.call_back(partial(_needed_since, proof, moving, tools))
+                moving.call_back(partial(_needed_since, proof, moving))
                 raise
-            moving.call_back(partial(_needed_since, proof, moving, tools))
+            moving.call_back(partial(_needed_since, proof, moving))
 
     return moving.run(
         look_again,
@@ -255,26 +258,25 @@ def settle(
     )
 
 
-def purge(request: QuarantineRequest, tools: QuarantineTools, *, keep_seconds: float, rate: float) -> QuarantineRecord:
+def purge(moving: Moving, *, keep_seconds: float, rate: float) -> QuarantineRecord:
     """Removes files for good that have been in the trash long enough, so many in a second. What is needed by now comes back."""
-    moving = Moving(Operation.PURGE, request, tools, in_place=Fate.NEEDED)
     at_a_time = max(1, min(BATCH, int(rate)))
 
     def clear() -> None:
         portions = max(at_a_time, min(PORTION, int(rate * PROOF_SECONDS)))
-        for portion in _batches(moving.due(Fate.TRASHED, moving.started_ms - round(keep_seconds * 1000)), portions):
+        for portion in _batches(moving.due(Fate.TRASHED, waiting_since_ms(moving.started_ms, keep_seconds)), portions):
             left = portion
             while left:
                 left = purge_by_one_proof(left)
 
     def purge_by_one_proof(files: list[Quarantined]) -> list[Quarantined]:
         """Returns the files that remain to be judged again because the table has changed."""
-        with naming_restore(Operation.PURGE, request, tools):
-            proof = _judged(files, tools)
+        with naming_restore(moving):
+            proof = _judged(files, moving)
         for batch in _batches((file for file in files if file.path not in proof.paths), BATCH):
-            moving.do(_missed(batch, tools), proof)
-        left, judged_ms = [file for file in files if file.path in proof.paths], tools.clock.now_ms()
-        while left and (tools.clock.now_ms() - judged_ms < FRESH_MS or moving.is_current(proof)):
+            moving.do(_missed(batch, moving), proof)
+        left, judged_ms = [file for file in files if file.path in proof.paths], moving.context.clock.now_ms()
+        while left and (moving.context.clock.now_ms() - judged_ms < FRESH_MS or moving.is_current(proof)):
             batch, left = left[:at_a_time], left[at_a_time:]
             moving.do_within(len(batch) / rate, [(file, QuarantineStep.PURGE) for file in batch], proof)
         return left
@@ -286,25 +288,25 @@ def purge(request: QuarantineRequest, tools: QuarantineTools, *, keep_seconds: f
     )
 
 
-def restore(request: QuarantineRequest, tools: QuarantineTools) -> QuarantineRecord:
+def restore(moving: Moving) -> QuarantineRecord:
     """Puts every file of a run back that is not purged; those that were only recorded are forgotten. Overwrites nothing."""
-    moving = Moving(Operation.RESTORE, request, tools, in_place=Fate.RESTORED)
-    moving.counts["purged"] = _purged(request, tools)
+    moving.counts["purged"] = _purged(moving)
 
     def bring_back() -> None:
         # In this order: a file that cannot be put back is RECORDED afterwards, and would be tried twice.
         for fate in (Fate.RECORDED, Fate.TRASHED):
             for batch in _batches(moving.due(fate), BATCH):
-                moving.do(_way_back(batch, tools), _proof_of_trash(batch, tools))
+                moving.do(_way_back(batch, moving), _proof_of_trash(batch, moving))
 
     in_place = "every file of the run is in its place"
     rule = NotDue(rule="restore", what=in_place, until="files of the run are moved to the trash")
     return moving.run(bring_back, in_place, lambda: rule)
 
 
-def _purged(request: QuarantineRequest, tools: QuarantineTools) -> int:
+def _purged(moving: Moving) -> int:
     """How many files of the run are gone. Refuses a run of which there is nothing else."""
-    ours = Counter(file.fate for file in tools.store.quarantined(request.table_uuid, run_id=request.run_id))
+    request, store = moving.request, moving.context.quarantine
+    ours = Counter(file.fate for file in store.quarantined(request.table_uuid, run_id=request.run_id))
     refused = f"Cannot restore run {str(request.run_id)[:8]}"
     if not ours:
         hint = f"`neve quarantine list {quote(str(request.table))}` names the runs that did."
@@ -315,78 +317,94 @@ def _purged(request: QuarantineRequest, tools: QuarantineTools) -> int:
     return ours[Fate.PURGED]
 
 
-def _judged(portion: Sequence[Quarantined], tools: QuarantineTools) -> Unreachable:
+def _judged(portion: Sequence[Quarantined], moving: Moving) -> Unreachable:
     """The check that every removal needs: which of these files, in their place and in the trash, nothing needs now."""
-    writer, places = tools.writer, (place for file in portion for place in (file.path, file.trash_path) if place is not None)
-    return Unreachable.judged(
-        list(dict.fromkeys(places)),
-        lambda asked: _needed(asked, tools),
-        lambda: (writer.uuid(), writer.metadata_location()),
-    )
+    entry = moving.context.entry
+    places = (place for file in portion for place in (file.path, file.trash_path) if place is not None)
+
+    def identity() -> tuple[str | None, str]:
+        entry.refresh()
+        return entry.uuid(), entry.metadata_location()
+
+    return Unreachable.judged(list(dict.fromkeys(places)), lambda asked: _needed(asked, moving), identity)
 
 
-def _needed_since(
-    proof: Unreachable, moving: Moving, tools: QuarantineTools, moved: Sequence[Quarantined]
-) -> list[Quarantined]:
+def _needed_since(proof: Unreachable, moving: Moving, moved: Sequence[Quarantined]) -> list[Quarantined]:
     """Those that the table needs now, although the proof says that it did not: asked only if the table has changed since."""
     if moving.is_current(proof):
         return []
-    needed = _needed([file.path for file in moved], tools)
+    needed = _needed([file.path for file in moved], moving)
     return [file for file in moved if file.path in needed]
 
 
-def _proof_of_trash(files: Sequence[Quarantined], tools: QuarantineTools) -> Unreachable:
+def _proof_of_trash(files: Sequence[Quarantined], moving: Moving) -> Unreachable:
     """For what a restore takes out of the trash: another table may have imported it from there.
 
     Where that cannot be told, since a table cannot be read, files are restored all the same, and stay in the trash as well.
     """
     moved = [file for file in files if file.trash_path is not None and not file.is_version]
     try:
-        return _judged(moved, tools) if moved else Unreachable.of_nothing()
+        return _judged(moved, moving) if moved else Unreachable.of_nothing()
     except NeveError as error:
         log.warning("files stay in the trash as well: %s", error)
         return Unreachable.of_nothing()
 
 
-def _needed(asked: Collection[str], tools: QuarantineTools) -> set[str]:
+def _needed(asked: Collection[str], moving: Moving) -> set[str]:
     """Those that the table needs now. An answer that names what was not asked for is none to move files by."""
-    needed = set(tools.reach.needed(asked))
+    needed = set(moving.reach.needed(asked))
     if strangers := needed.difference(asked):
         raise NeveError(f"Cannot tell which files are needed: the answer names {min(strangers)}, which was not asked for")
     return needed
 
 
-def _second_look(files: Sequence[Quarantined], proof: Unreachable, tools: QuarantineTools, *, delete: bool) -> Decided:
-    decided = []
-    for file, sides in _sides(files, tools):
-        # What lies in a trash directory is the purge's business, whoever took it for an orphan.
-        step = second_look(sides, needed=file.path not in proof.paths or is_trash(file.path))
-        versioned = step is QuarantineStep.TRASH and delete and tools.files.keeps_versions(file.path)
+def _second_look(
+    files: Sequence[Quarantined], proof: Unreachable, moving: Moving, *, delete: bool
+) -> tuple[Decided, dict[str, StoredFile]]:
+    """What is to be done with files, and how they were seen in their place."""
+    decided, seen = [], dict[str, StoredFile]()
+    for file, sides, found in _looked_at(files, moving):
+        needed = file.path not in proof.paths or _is_of_others(file.path, moving)
+        step = second_look(sides, needed=needed, rewritten=found is not None and not is_judged_file(file, found))
+        versioned = step is QuarantineStep.TRASH and delete and moving.files.keeps_versions(file.path)
         decided.append((file, QuarantineStep.DELETE if versioned else step))
-    return decided
+        seen |= {file.path: found} if found is not None else {}
+    return decided, seen
 
 
-def _missed(files: Sequence[Quarantined], tools: QuarantineTools) -> Decided:
+def _is_of_others(path: str, moving: Moving) -> bool:
+    """Whether a file stays whoever took it for an orphan: one in a trash directory, or of a stream's checkpoint."""
+    return is_trash(path) or is_checkpoint(inner_path(moving.request.location, path) or "")
+
+
+def _missed(files: Sequence[Quarantined], moving: Moving) -> Decided:
     """Needed files that are in the trash."""
-    steps = ((file, way_back(file, sides)) for file, sides in _sides(files, tools))
+    steps = ((file, way_back(file, sides)) for file, sides in _sides(files, moving))
     return [(file, QuarantineStep.LOST if step is QuarantineStep.GONE else step) for file, step in steps]
 
 
-def _way_back(files: Sequence[Quarantined], tools: QuarantineTools) -> Decided:
+def _way_back(files: Sequence[Quarantined], moving: Moving) -> Decided:
     moved = [file for file in files if file.trash_path is not None]
     untouched = [(file, QuarantineStep.STAY) for file in files if file.trash_path is None]
-    return [*untouched, *((file, way_back(file, sides)) for file, sides in _sides(moved, tools))]
+    return [*untouched, *((file, way_back(file, sides)) for file, sides in _sides(moved, moving))]
 
 
-def _sides(files: Sequence[Quarantined], tools: QuarantineTools) -> Iterator[tuple[Quarantined, Sides]]:
-    """Where files are. One that may be the store's older version is taken to be that, unless it is in its place."""
-    here = tools.files.sizes([file.path for file in files])
+def _sides(files: Sequence[Quarantined], moving: Moving) -> Iterator[tuple[Quarantined, Sides]]:
+    return ((file, sides) for file, sides, _ in _looked_at(files, moving))
+
+
+def _looked_at(files: Sequence[Quarantined], moving: Moving) -> Iterator[tuple[Quarantined, Sides, StoredFile | None]]:
+    """Where files are, and what is in their place. One that may be the store's older version is taken to be that, unless it is
+    in its place."""
+    here = moving.files.stat([file.path for file in files])
     moved = [file for file in files if file.trash_path is not None and not file.is_version]
-    there = dict(zip((file.path for file in moved), tools.files.sizes([str(file.trash_path) for file in moved]), strict=True))
-    for file, size in zip(files, here, strict=True):
+    copies = moving.files.stat([str(file.trash_path) for file in moved])
+    there = {file.path: copy.size_bytes for file, copy in zip(moved, copies, strict=True) if copy is not None}
+    for file, found in zip(files, here, strict=True):
+        size = found.size_bytes if found is not None else None
         version = (file.size_bytes or 0) if file.is_version and size is None else None
         sides = Sides(size, version if file.is_version else there.get(file.path))
-        yield _sized(file, size if size is not None else there.get(file.path)), sides
+        yield _sized(file, size if size is not None else there.get(file.path)), sides, found
 
 
 def _sized(file: Quarantined, size_bytes: int | None) -> Quarantined:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from uuid import uuid4
 
 from neve.commit.lease import leased
-from neve.commit.tools import Sleeper
+from neve.context.table import TableContext
 from neve.errors import TableGoneError
 from neve.health.not_due import NotDue
 from neve.maintenance.quarantine import (
@@ -26,13 +26,14 @@ from neve.maintenance.quarantine import (
     Quarantined,
     QuarantineRecord,
     QuarantineStep,
+    StoredFile,
     is_trash,
     trash_path,
     waits_for,
 )
 from neve.maintenance.record import Operation
 from neve.maintenance.removal import Unreachable
-from neve.ports import Clock, FileStore, Leases, Progress, Quarantine, Reachability, TableWriter
+from neve.ports import FileStore, Reachability
 from neve.rewrite.record import RunOutcome
 from neve.table.properties import GC_ENABLED, files_may_be_removed
 from neve.table.state import TableName
@@ -43,22 +44,6 @@ Decided = Sequence[tuple[Quarantined, QuarantineStep]]
 
 _TOLD = 20
 """Failures whose reasons are logged, and are in the record."""
-
-
-@dataclass(frozen=True)
-class QuarantineTools:
-    """Made by `operations.quarantine` for one table, which `reach` and `writer` share: what one loads the other sees."""
-
-    store: Quarantine
-    files: FileStore
-    reach: Reachability
-    writer: TableWriter
-    clock: Clock
-    sleep: Sleeper
-    leases: Leases | None = None
-    progress: Progress | None = None
-    recorded_for: Callable[[Quarantined], str | None] = lambda _: None
-    """Returns the other table, such as a copy with the same uuid, that a file was recorded for; None for this table's file."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +59,27 @@ class QuarantineRequest:
 
 
 class Moving:
-    """One operation under way."""
+    """One operation under way. `files` and `reach` are of the context's table; what its entry loads, `reach` sees.
 
-    def __init__(self, operation: Operation, request: QuarantineRequest, tools: QuarantineTools, *, in_place: Fate) -> None:
-        self._operation, self._request, self._tools, self._in_place = operation, request, tools, in_place
+    `recorded_for` returns the other table, such as a copy with the same uuid, that a file was recorded for; None for this
+    table's file.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        request: QuarantineRequest,
+        context: TableContext,
+        *,
+        files: FileStore,
+        reach: Reachability,
+        recorded_for: Callable[[Quarantined], str | None] = lambda _: None,
+    ) -> None:
+        self.operation, self.request, self.context, self.files, self.reach = operation, request, context, files, reach
+        self._recorded_for = recorded_for
+        self._in_place = Fate.RESTORED if operation is Operation.RESTORE else Fate.NEEDED
         self._run_id = uuid4().hex
-        self.started_ms = tools.clock.now_ms()
+        self.started_ms = context.clock.now_ms()
         self.counts = Counter[str]()
         """By the fields of the record."""
         self._seen = 0
@@ -96,15 +96,15 @@ class Moving:
     def run(self, work: Callable[[], None], nothing: str, rule: Callable[[], NotDue]) -> QuarantineRecord:
         """Carries the work out under the table's lease, or without it where it only tells; if there is nothing to do, the
         record has the rule."""
-        request, tools = self._request, self._tools
-        words = {"leases": tools.leases, "writer": tools.writer, "clock": tools.clock}
-        lease = leased(str(request.table), request.table_uuid, self._run_id, **words)  # type: ignore[arg-type]
+        request, context = self.request, self.context
+        access = {"leases": context.leases, "writer": context.entry, "clock": context.clock}
+        lease = leased(str(request.table), request.table_uuid, self._run_id, **access)  # type: ignore[arg-type]
         with nullcontext() if request.dry_run else lease as held:
             self._assert_held = held.assert_held if held is not None else self._assert_held
-            tools.writer.refresh()
+            context.entry.refresh()
             self._require_same_table()
-            properties = tools.writer.properties()
-            if self._operation is not Operation.RESTORE and not files_may_be_removed(properties):
+            properties = context.entry.properties()
+            if self.operation is not Operation.RESTORE and not files_may_be_removed(properties):
                 kept = f"the table property {GC_ENABLED} is {properties[GC_ENABLED]}, so no file is removed"
                 return self._record(kept, NotDue(rule=GC_ENABLED, what=kept, knob=GC_ENABLED, until="it is true"))
             work()
@@ -112,56 +112,61 @@ class Moving:
 
     def _require_same_table(self) -> None:
         """Also in a dry run, which takes no lease: by the metadata of a table with the same name every file would go."""
-        request, found = self._request, self._tools.writer.uuid()
+        request, found = self.request, self.context.entry.uuid()
         if found is not None and found.lower() != request.table_uuid.lower():
             raise TableGoneError(
-                f"Cannot {self._operation} files of {request.table}: it was replaced by another table, with uuid {found}",
+                f"Cannot {self.operation} files of {request.table}: it was replaced by another table, with uuid {found}",
                 hint="Its files stay in the quarantine. Run the command again to see the table that has the name now.",
             )
 
     def due(self, fate: Fate, before_ms: int | None = None) -> Iterator[Quarantined]:
         """The files to be looked at, as far as the limit allows."""
-        request = self._request
+        request = self.request
         words = {"fates": [fate], "run_id": request.run_id, "changed_before_ms": before_ms}
-        recorded = self._tools.store.quarantined(request.table_uuid, **words)  # type: ignore[arg-type]
+        recorded = self.context.quarantine.quarantined(request.table_uuid, **words)  # type: ignore[arg-type]
         files = filter(self._is_ours, recorded)
         yield from islice(files, request.limit)
         self._more = request.limit is not None and next(files, None) is not None
 
     def _is_ours(self, file: Quarantined) -> bool:
         """Whether this table's metadata can tell if the file is needed. Putting a file back needs no such answer."""
-        other = self._tools.recorded_for(file) if self._operation is not Operation.RESTORE else None
+        other = self._recorded_for(file) if self.operation is not Operation.RESTORE else None
         if other is not None:
             self._elsewhere[other] += 1
         return other is None
 
-    def do(self, decided: Decided, proof: Unreachable) -> None:
-        """Carries steps out, or tells them; what leaves its place must be covered by the proof."""
+    def do(self, decided: Decided, proof: Unreachable, seen: Mapping[str, StoredFile] | None = None) -> None:
+        """Carries steps out, or tells them; what leaves its place must be covered by the proof, and be as it was seen."""
         self._seen += len(decided)
         for step, pairs in groupby(sorted(decided, key=lambda pair: pair[1]), key=lambda pair: pair[1]):
             files = [file for file, _ in pairs]
-            if self._request.dry_run:
+            if self.request.dry_run:
                 self._changes += [FileChange(path=f.path, step=step, reason=f.reason, size_bytes=f.size_bytes) for f in files]
                 self._count_done(step, files)
             else:
                 self._assert_held()
-                self._count_done(step, self._carry_out(step, files, proof))
-        if self._tools.progress:
-            self._tools.progress(self._operation.value, self._seen, None)
+                self._count_done(step, self._carry_out(step, files, proof, seen or {}))
+        if self.context.progress:
+            self.context.progress(self.operation.value, self._seen, None)
 
-    def _carry_out(self, step: QuarantineStep, files: list[Quarantined], proof: Unreachable) -> list[Quarantined]:
+    def _carry_out(
+        self, step: QuarantineStep, files: list[Quarantined], proof: Unreachable, seen: Mapping[str, StoredFile]
+    ) -> list[Quarantined]:
         """Those for which it was done."""
         match step:
             case QuarantineStep.STAY:
                 return self._leave(files, proof)
+            case QuarantineStep.REWRITTEN:
+                self._settle((file, self._in_place, None) for file in files)
             case QuarantineStep.BACK:
                 return self._put_back(files, {str(file.trash_path) for file in files} - proof.paths)
             case QuarantineStep.TRASH:
-                request = self._request
+                request = self.request
                 targets = {file.path: trash_path(file.path, file.run_id, request.location) for file in files}
-                return self._discard(self._without_copies(files, proof), targets, proof)
+                return self._discard(self._without_copies(files, proof), targets, proof, seen)
             case QuarantineStep.DELETE:
-                return self._discard(self._without_copies(files, proof), {file.path: file.path for file in files}, proof)
+                targets = {file.path: file.path for file in files}
+                return self._discard(self._without_copies(files, proof), targets, proof, seen)
             case QuarantineStep.DONE:
                 self._settle((file, Fate.TRASHED, file.trash_path) for file in files)
             case QuarantineStep.PURGE:
@@ -179,22 +184,24 @@ class Moving:
         """Gives files their place again. Those that something names in the trash, or may name there, stay there as well."""
         self._settle((file, Fate.RECORDED, file.trash_path) for file in files)
         paths = {str(file.trash_path): file.path for file in files if not file.is_version}
-        failed = self._tools.files.put_back([move for move in paths.items() if move[0] not in in_use])
+        failed = self.files.put_back([move for move in paths.items() if move[0] not in in_use])
         if shared := [move for move in paths.items() if move[0] in in_use]:
             log.warning("%s files are copied out of the trash, such as %s: they may be in use there", len(shared), shared[0][0])
-            failed |= self._tools.files.copy_back(shared)
+            failed |= self.files.copy_back(shared)
         failures = {paths[trash]: why for trash, why in failed.items()}
-        failures |= self._tools.files.undelete([file.path for file in files if file.is_version])
+        failures |= self.files.undelete([file.path for file in files if file.is_version])
         back = self._without(files, failures)
         self._settle((file, self._in_place, None) for file in back)
         return back
 
-    def _discard(self, files: list[Quarantined], targets: dict[str, str], proof: Unreachable) -> list[Quarantined]:
+    def _discard(
+        self, files: list[Quarantined], targets: dict[str, str], proof: Unreachable, seen: Mapping[str, StoredFile]
+    ) -> list[Quarantined]:
         """To where they can be had again: a place in the trash, or, where that is their own, the store's older versions."""
         self._settle((file, Fate.RECORDED, targets[file.path]) for file in files)
         moves = [(file.path, targets[file.path]) for file in files if targets[file.path] != file.path]
-        failures = self._tools.files.move(moves, proof)
-        failures |= self._tools.files.delete([file.path for file in files if targets[file.path] == file.path], proof)
+        failures = self.files.move(moves, proof, seen)
+        failures |= self.files.delete([file.path for file in files if targets[file.path] == file.path], proof)
         gone = self._without(files, failures)
         self._settle((file, Fate.TRASHED, targets[file.path]) for file in gone)
         self._moved += [file.model_copy(update={"fate": Fate.TRASHED, "trash_path": targets[file.path]}) for file in gone]
@@ -229,7 +236,7 @@ class Moving:
             file.path: f"{file.trash_path} may be in use" for file in files if str(file.trash_path) not in proof.paths
         } | {file.path: f"{file.trash_path} is in no trash" for file in files if not is_trash(str(file.trash_path))}
         paths = {str(file.trash_path): file.path for file in files if file.path not in failures}
-        return failures | {paths[trash]: why for trash, why in self._tools.files.delete(list(paths), proof).items()}
+        return failures | {paths[trash]: why for trash, why in self.files.delete(list(paths), proof).items()}
 
     def _without(self, files: list[Quarantined], failures: dict[str, str]) -> list[Quarantined]:
         """The files for which nothing failed; the others are told, and stay as they were written down."""
@@ -240,17 +247,19 @@ class Moving:
     def _fail(self, path: str, why: str) -> None:
         self.counts["failed"] += 1
         if len(self._reasons) < _TOLD:
-            log.warning("%s %s: %s", self._operation, path, why)
+            log.warning("%s %s: %s", self.operation, path, why)
             self._reasons.append(f"{path}: {why}")
 
     def _settle(self, changes: Iterable[tuple[Quarantined, Fate, str | None]]) -> None:
         changed = (FateChange(file.path, fate, trash, file.size_bytes) for file, fate, trash in changes)
-        self._tools.store.settle_candidates(self._request.table_uuid, changed, self._tools.clock.now_ms())
+        self.context.quarantine.settle_candidates(self.request.table_uuid, changed, self.context.clock.now_ms())
 
     def _count_done(self, step: QuarantineStep, files: list[Quarantined]) -> None:
         match step:
             case QuarantineStep.STAY | QuarantineStep.BACK if self._in_place is Fate.NEEDED:
                 self.counts["needed"] += len(files)
+            case QuarantineStep.REWRITTEN:
+                self.counts["rewritten"] += len(files)
             case QuarantineStep.GONE:
                 self.counts["missing"] += len(files)
             case QuarantineStep.LOST | QuarantineStep.REFUSE:
@@ -258,44 +267,45 @@ class Moving:
                     self._fail(file.path, step.value)
             case _:
                 self.counts["files"] += len(files)
+                self.counts["not_moved"] += len(files) if step is QuarantineStep.STAY else 0
                 self.counts["size_bytes"] += sum(file.size_bytes or 0 for file in files)
                 self.counts["files_without_size"] += sum(file.size_bytes is None for file in files)
                 self._runs |= dict.fromkeys(file.run_id for file in files)
 
     def is_current(self, proof: Unreachable) -> bool:
         """Whether the table's metadata is still that by which the proof was judged; loads the table."""
-        self._tools.writer.refresh()
-        return self._tools.writer.metadata_location() == proof.metadata_location
+        self.context.entry.refresh()
+        return self.context.entry.metadata_location() == proof.metadata_location
 
     def do_within(self, seconds: float, decided: Decided, proof: Unreachable) -> None:
         """The same, and waits until so much time has passed since it began: what took long before is not made up for."""
-        began_ms = self._tools.clock.now_ms()
+        clock, began_ms = self.context.clock, self.context.clock.now_ms()
         self.do(decided, proof)
-        left = seconds - (self._tools.clock.now_ms() - began_ms) / 1000
-        if left > 0 and not self._request.dry_run:
-            self._tools.sleep(left)
+        left = seconds_left(seconds, began_ms, clock.now_ms())
+        if left and not self.request.dry_run:
+            self.context.sleep(left)
 
     def waiting(self, fate: Fate, wait_seconds: float, knob: str, where: str) -> NotDue:
         """The rule for files that have to stay somewhere for a time: when the oldest of them has."""
-        request = self._request
-        oldest = next(self._tools.store.quarantined(request.table_uuid, fates=[fate], run_id=request.run_id), None)
+        request = self.request
+        oldest = next(self.context.quarantine.quarantined(request.table_uuid, fates=[fate], run_id=request.run_id), None)
         return waits_for(None if oldest is None else oldest.changed_ms, wait_seconds, self.started_ms, knob=knob, where=where)
 
     def _record(self, nothing: str, rule: NotDue | None) -> QuarantineRecord:
-        request, outcome = self._request, self._outcome()
+        request, outcome = self.request, self._outcome()
         failure = next(iter(self._reasons), f"{self.counts['missing']:,} files are neither in their place nor in the trash")
         reason = {RunOutcome.NOTHING_TO_DO: nothing, RunOutcome.FAILED: failure}.get(outcome)
         return QuarantineRecord(
-            run_id=self._run_id,
+            run_id=None if request.dry_run else self._run_id,
             table=str(request.table),
             table_uuid=request.table_uuid,
-            operation=self._operation,
+            operation=self.operation,
             dry_run=request.dry_run,
             outcome=outcome,
             reason=reason,
             not_due=(rule,) if rule is not None and outcome is RunOutcome.NOTHING_TO_DO else (),
             started_ms=self.started_ms,
-            finished_ms=self._tools.clock.now_ms(),
+            finished_ms=self.context.clock.now_ms(),
             **self.counts,
             failures=tuple(self._reasons),
             more=self._more,
@@ -308,7 +318,12 @@ class Moving:
         """A file that cannot be restored is a restore's failure; that one is missing is only told elsewhere."""
         if not self._seen:
             return RunOutcome.NOTHING_TO_DO
-        lost = self.counts["purged"] + self.counts["missing"] if self._operation is Operation.RESTORE else 0
+        lost = self.counts["purged"] + self.counts["missing"] if self.operation is Operation.RESTORE else 0
         if self.counts["failed"] or lost:
             return RunOutcome.PARTLY_DONE if self.counts["files"] or self.counts["needed"] else RunOutcome.FAILED
         return RunOutcome.DONE
+
+
+def seconds_left(seconds: float, began_ms: int, now_ms: int) -> float:
+    """What is left of a time that began at a moment; 0 once it has passed."""
+    return max(0.0, seconds - (now_ms - began_ms) / 1000)

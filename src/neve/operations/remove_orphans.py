@@ -8,6 +8,7 @@ nothing done.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -28,12 +29,14 @@ from neve.maintenance.orphans import (
     Neighbour,
     OrphanRecord,
     OrphanRules,
+    Untaken,
     Verdict,
     chosen_root,
     hidden_partitions,
     interrupted,
     left_by_others,
     next_orphans,
+    nothing_taken,
     overlapping,
     required_age,
     running_files,
@@ -42,9 +45,11 @@ from neve.maintenance.quarantine import Candidate, Fate, Quarantined
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import Judgement, by_interval
 from neve.operations.file_index import OptionalStore, open_index, refuse_doubt, trust_of
+from neve.operations.other_versions import Unlisted, open_versions
 from neve.operations.requests import OrphansRequest
 from neve.rewrite.journal import JournaledRun
 from neve.rewrite.record import RunOutcome
+from neve.state.rows import Run
 from neve.table.location import Spellings
 from neve.table.properties import GC_ENABLED, files_may_be_removed
 from neve.table.state import TableName
@@ -88,6 +93,22 @@ class TableIndexes(Protocol):
         ...
 
 
+class Versions(Protocol):
+    """Versions of the table that its history does not have (`operations.other_versions`)."""
+
+    def reload(self) -> None:
+        """Loads the current version."""
+        ...
+
+    def owners(self, metadata_files: Iterable[str], *, may_be_gone: bool = False) -> Mapping[str, str]:
+        """Table uuids by path. Raises InDoubtError where a file does not tell, or is gone unless that may be."""
+        ...
+
+    def needs(self, metadata_files: Iterable[str]) -> Unlisted:
+        """What these versions need beyond the table. Raises InDoubtError for too many, and for what cannot be read."""
+        ...
+
+
 def run(context: TableContext, request: OrphansRequest) -> OrphanRecord:
     """Records orphans in the quarantine, or shows which there are. The search itself is recorded too."""
     terms = terms_of(context, request)
@@ -96,7 +117,8 @@ def run(context: TableContext, request: OrphansRequest) -> OrphanRecord:
     context.require_free()
     record = _searched(context, terms)
     if record.outcome is RunOutcome.NOTHING_TO_DO:
-        keep_record(context.store, record, record.operation.value)  # that somebody looked decides when it is due again
+        # That somebody looked decides when it is due again.
+        keep_record(context.store, context.timed(record), record.operation.value)
     else:
         context.end(record)
     for killed in context.unended(record.operation.value):  # this search had the lease, so that none of them is at work
@@ -106,14 +128,20 @@ def run(context: TableContext, request: OrphansRequest) -> OrphanRecord:
 
 
 def is_due(context: TableContext) -> Judgement:
-    """Whether the last search was long enough ago."""
+    """Whether the last search of the whole table that took every orphan was long enough ago."""
     properties, records = context.state.properties, context.records
     if not files_may_be_removed(properties):
         what = f"the table property gc.enabled is {properties[GC_ENABLED]}"
         return Judgement.unmet(NotDue(rule=GC_ENABLED, what=what, knob=GC_ENABLED, until="it is true"))
     runs = records.runs(context.uuid, kind=Operation.ORPHANS.value, limit=_SEARCHED) if records is not None else ()
-    last = next((run.finished_ms for run in runs if run.finished_ms is not None), None)
+    last = next((run.finished_ms for run in runs if _was_whole(run, context.state.location)), None)
     return by_interval(last, context.clock.now_ms(), context.policy().orphan_interval_seconds, "orphan-interval")
+
+
+def _was_whole(run: Run, location: str) -> bool:
+    """Whether a search has ended, looked at the whole table and left no orphan for the next one."""
+    has_ended = run.outcome in (RunOutcome.DONE.value, RunOutcome.NOTHING_TO_DO.value)
+    return has_ended and run.record.get("location") == location.rstrip("/") and not run.record.get("limited")
 
 
 def terms_of(context: TableContext, request: OrphansRequest) -> OrphanTerms:
@@ -149,12 +177,13 @@ def _searched(context: TableContext, terms: OrphanTerms) -> OrphanRecord:
     from neve.storage.files import RealDirectories
     from neve.storage.rules import deleting_rules
 
-    search = SparkOrphanSearch(context.spark, context.writer, context.storage_properties)
     with ExitStack() as resources:
         store = OptionalStore(context.records) if terms.dry_run else context.store
         index = open_index(context.connection, store, resources, context.progress)
+        versions = open_versions(context)
+        search = SparkOrphanSearch(context.spark, context.writer, context.storage_properties, versions.history)
         rules = partial(deleting_rules, context.storage_properties(), terms.root)
-        return find_orphans(context, terms, search, index, real=RealDirectories(), deleting_rules=rules)
+        return find_orphans(context, terms, search, index, versions, real=RealDirectories(), deleting_rules=rules)
 
 
 def find_orphans(
@@ -162,6 +191,7 @@ def find_orphans(
     terms: OrphanTerms,
     search: OrphanSearch,
     index: TableIndexes,
+    versions: Versions,
     *,
     real: Real = str,
     deleting_rules: Callable[[], Sequence[str]] = tuple,
@@ -171,9 +201,9 @@ def find_orphans(
     `real` resolves the symbolic links of a local directory; `deleting_rules` gives those by which the store deletes files
     there, whoever needs them, each in a sentence.
     """
-    run = _Search(terms, context, search, index, real, deleting_rules, uuid4().hex, context.clock.now_ms())
+    run = _Search(terms, context, search, index, versions, real, deleting_rules, uuid4().hex, context.clock.now_ms())
     if terms.dry_run:
-        return run.carry_out()
+        return run.carry_out().unrecorded()
     table = (str(context.name), context.uuid)
     with leased(*table, run.run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         return replace(run, assert_held=lease.assert_held).carry_out()
@@ -185,6 +215,7 @@ class _Search:
     context: TableContext
     search: OrphanSearch
     index: TableIndexes
+    versions: Versions
     real: Real
     deleting_rules: Callable[[], Sequence[str]]
     run_id: str
@@ -194,12 +225,12 @@ class _Search:
 
     def carry_out(self) -> OrphanRecord:
         """The stages, one after another."""
-        terms, context = self.terms, self.context
+        terms = self.terms
         self._refuse_kept_tables()
         self._progress("list")
         self.search.list_files(terms.root, self._rules(), terms.inventory)
         itself = self._look_around()
-        context.writer.refresh()
+        self._reload()
         self._progress("compare")
         judged = self.search.judge()
         self._refuse_unreadable(itself)
@@ -241,6 +272,11 @@ class _Search:
             )
         return [one for one in neighbours if one.name == str(self.context.name)]
 
+    def _reload(self) -> None:
+        """Loads the table after everything is listed: what was committed meanwhile is in use."""
+        self.versions.reload()
+        self.context.writer.refresh()
+
     def _refuse_unreadable(self, tables: list[Neighbour]) -> None:
         terms, root = self.terms, self.terms.root
         if not terms.is_alone:
@@ -281,14 +317,18 @@ class _Search:
 
     def _hold(self, judged: Judged) -> Judged:
         """Keeps what versions need that the catalog does not know, as long as nobody vouches that these are no table."""
-        terms, search = self.terms, self.search
-        owners = search.owners(judged.strange)
+        terms = self.terms
+        owners = self.versions.owners(judged.strange, may_be_gone=terms.inventory is not None)
         own = [path for path, uuid in owners.items() if uuid.lower() == self.context.uuid.lower()]
         judged = self._drop(judged, {path: owners[path] for path in owners.keys() - set(own)})
         if not own or terms.is_alone or not judged.count(Verdict.ORPHAN):
             return judged
         self._progress("versions")
-        return search.hold(own).model_copy(update={"users": judged.users, "dropped": judged.dropped})
+        needs = self.versions.needs(own)
+        if not needs.versions:
+            return judged
+        known = {"users": judged.users, "dropped": judged.dropped, "holders": needs.versions}
+        return self.search.hold(needs.paths).model_copy(update=known)
 
     def _drop(self, judged: Judged, owners: Mapping[str, str]) -> Judged:
         """Takes metadata files of dropped tables. Raises InDoubtError for those of tables that nobody vouches for.
@@ -308,8 +348,8 @@ class _Search:
     def _take(self, judged: Judged) -> OrphanRecord:
         terms, now_ms = self.terms, self.context.clock.now_ms()
         waiting = self._waiting()
-        found = (file for file in self.search.orphans() if not self._is_linked(file.path))
-        new = (file for file in found if hash(file.path) not in waiting)
+        seen = Counter[str]()
+        new = (file for file in self.search.orphans() if self._is_new(file, waiting, seen))
         chosen, told, taken = islice(new, terms.limit), list[Candidate](), 0
         while some := list(islice(chosen, _BATCH)):
             self.assert_held()
@@ -325,7 +365,18 @@ class _Search:
         adopted = (
             0 if terms.dry_run else sum(self.context.store.adopt_trash(uuid, self.context.uuid) for uuid in judged.dropped)
         )
-        return self._record(judged, taken, limited=limited, adopted=adopted, files=tuple(told))
+        untaken = Untaken(waiting=seen["waiting"], linked=seen["linked"])
+        return self._record(judged, taken, untaken, limited=limited, adopted=adopted, files=tuple(told))
+
+    def _is_new(self, file: Candidate, waiting: set[int], seen: Counter[str]) -> bool:
+        """Whether an orphan is to be recorded; counts those that are not."""
+        if self._is_linked(file.path):
+            seen["linked"] += 1
+            return False
+        if hash(file.path) in waiting:
+            seen["waiting"] += 1
+            return False
+        return True
 
     def _is_linked(self, path: str) -> bool:
         """Whether a link leads to the file, so that it lies elsewhere. A listing follows no links; an inventory may."""
@@ -346,12 +397,10 @@ class _Search:
     def _unfinished(self) -> Iterable[JournaledRun]:
         return self.context.records.unfinished() if self.context.records is not None else ()
 
-    def _record(self, judged: Judged, taken: int, *, limited: bool, adopted: int, files: tuple[Candidate, ...]) -> OrphanRecord:
-        terms, orphans = self.terms, judged.count(Verdict.ORPHAN) + judged.count(Verdict.DROPPED)
-        reason = None
-        if not taken:
-            reason = f"all {orphans:,} orphans wait in the quarantine already" if orphans else "every file is accounted for"
-        rule = next_orphans(judged, terms.older_than_seconds, self.started_ms)
+    def _record(
+        self, judged: Judged, taken: int, untaken: Untaken, *, limited: bool, adopted: int, files: tuple[Candidate, ...]
+    ) -> OrphanRecord:
+        terms = self.terms
         return OrphanRecord(
             run_id=self.run_id,
             table=str(self.context.name),
@@ -359,8 +408,8 @@ class _Search:
             operation=Operation.ORPHANS,
             dry_run=terms.dry_run,
             outcome=RunOutcome.DONE if taken else RunOutcome.NOTHING_TO_DO,
-            reason=reason,
-            not_due=() if taken else (rule,),
+            reason=None if taken else nothing_taken(judged, untaken, terms.older_than_seconds),
+            not_due=() if taken else next_orphans(judged, untaken, terms.older_than_seconds),
             started_ms=self.started_ms,
             finished_ms=self.context.clock.now_ms(),
             snapshot_before=self.context.writer.head(),
@@ -370,6 +419,7 @@ class _Search:
             verdicts=judged.files,
             orphan_bytes=judged.orphan_bytes,
             taken=taken,
+            already_recorded=untaken.waiting,
             limited=limited,
             files=files,
             warnings=(*judged.warnings, *_adopted(adopted), *self.deleting_rules()),

@@ -25,6 +25,14 @@ class Option:
     minimum: int | None = None
     commas: bool = False
     """Whether one value may be several names with commas between them."""
+    choices: tuple[str, ...] = ()
+    """The only values that it takes."""
+    is_argument: bool = False
+    """Whether it is given by its place, without a flag. In Python it may be given so too."""
+    is_typed: bool = True
+    """Whether the command line offers it."""
+    typed_as: Any = None
+    """The type on the command line, where it is not that of Python."""
     typed_default: Any = None
     """The default of the command line, where it is not that of Python."""
 
@@ -34,8 +42,119 @@ def option(default: Any, help: str, **how: Any) -> Any:  # noqa: A002 - what Typ
     return field(default=default, metadata={"option": Option(help, **how)})
 
 
+def required(help: str, **how: Any) -> Any:  # noqa: A002 - what Typer calls it
+    """A field of a request without a default."""
+    return field(metadata={"option": Option(help, **how)})
+
+
 _DRY_RUN = "Only say what would be done; Spark is not started."
 _BRANCH = "The branch to read and to commit to."
+
+# The values of `rewrite.group` and `table.layout`; spelled out, since loading them would slow every help. A test compares them.
+TIERS = ("minor", "major", "full")
+KERNELS = ("copy", "arrow", "spark")
+KINDS = ("sort", "z-order", "hilbert")
+VERIFICATIONS = ("metadata", "content")
+
+_TIER = "How much to rewrite; decided for each partition unless given."
+_KERNEL = "How to rewrite, where more than one way is right; the cheapest unless given."
+_PARTITIONS = "Only partitions like this, such as 'day=2025-01-*'; repeatable."
+_WHERE = 'Only files that may hold rows like this, in Spark SQL: "day >= current_date() - INTERVAL 7 DAYS".'
+_FORCE = "Ignore size thresholds and quiet periods."
+_VERIFY = "Counts and bounds are always compared; content reads every rewritten row once more."
+_PROBE = "A query to run before and after: answers are compared, times are kept, slower than 1.2 times is told."
+
+
+def _plan_only() -> Any:
+    return option(False, "Only show the plan, as `neve plan` does.")
+
+
+@dataclass(frozen=True)
+class CompactRequest:
+    """Compact small files into files of the target size, on Spark. Rows do not change.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
+
+    Every group of files is proved before it is committed. Exits 0 when everything succeeded or nothing needed compaction, 3
+    when some groups could not be committed, 1 when none could.
+    """
+
+    tier: str | None = option(None, _TIER, choices=TIERS)
+    kernel: str | None = option(None, _KERNEL, choices=KERNELS)
+    partitions: tuple[str, ...] = option((), _PARTITIONS, flag="--partition", metavar="PATTERN")
+    where: str | None = option(None, _WHERE, metavar="PREDICATE")
+    branch: str = option(MAIN, _BRANCH, metavar="NAME")
+    verify: str = option("metadata", _VERIFY, choices=VERIFICATIONS)
+    probe_query: str | None = option(None, _PROBE, metavar="SQL")
+    force: bool = option(False, _FORCE)
+    expire_snapshots: bool = option(False, "Then expire old snapshots, also if nothing needed compaction (see `neve expire`).")
+    snapshot_retention_hours: float | None = option(
+        None,
+        "With --expire-snapshots: keep snapshots of the last N hours; the table's own retention unless given.",
+        metavar="N",
+        minimum=1,
+        typed_as=int | None,
+    )
+    dry_run: bool = _plan_only()
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """Bring rows with the same values of some columns into the same files, so that selective queries read few of them.
+
+    Rewrites only files that overlap most, and nothing once the table is in order. The layout is kept in the table property
+    neve.cluster-by: later runs go on with it, and it needs not be named again. Rows do not change.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
+    """
+
+    by: str | None = option(
+        None,
+        'The columns that queries look for, such as "city, amount", the most important first; as before unless given.',
+        metavar="COLUMNS",
+    )
+    kind: str | None = option(
+        None, "How rows are ordered; sort for one column, hilbert for several, unless given.", choices=KINDS
+    )
+    full: bool = option(False, "Every file, not only those that overlap most.")
+    partitions: tuple[str, ...] = option((), _PARTITIONS, flag="--partition", metavar="PATTERN")
+    where: str | None = option(None, _WHERE, metavar="PREDICATE")
+    branch: str = option(MAIN, _BRANCH, metavar="NAME")
+    verify: str = option("metadata", _VERIFY, choices=VERIFICATIONS)
+    probe_query: str | None = option(None, _PROBE, metavar="SQL")
+    dry_run: bool = _plan_only()
+    tier: str | None = option(None, _TIER, choices=TIERS, is_typed=False)
+    kernel: str | None = option(None, _KERNEL, choices=KERNELS, is_typed=False)
+    force: bool = option(False, _FORCE, is_typed=False)
+
+
+@dataclass(frozen=True)
+class ResumeRequest:
+    """Finish runs that were interrupted. What was written before is committed if it still holds, never done again.
+
+    Groups whose files others have rewritten or removed meanwhile are left out.
+
+    A run is taken over only if its process has certainly ended, or if its heartbeat has: 5 minutes after the last sign of life.
+    A run that is at work elsewhere is left alone; naming it is an error. A run whose table is gone is ended with --abandon.
+
+    Leaves with exit code 0 if there was nothing to resume or all is done, 3 if some groups could not be committed, 1 if
+    none could.
+    """
+
+    run: str | None = option(None, "The id of a run, or how it begins; all unless given.", metavar="[RUN]", is_argument=True)
+    abandon: bool = option(False, "End the run without committing anything of it. Its files are not removed.")
+    dry_run: bool = option(False, "Only show what would be committed and what would be rewritten.")
+
+
+@dataclass(frozen=True)
+class RollbackRequest:
+    """Move the table back to the snapshot before a run. Refused where commits of others would be lost.
+
+    A compaction changes no row, so this is for its files: their sizes, their order, their encoding. Nothing is deleted.
+    """
+
+    run: str = required("The id of a run, or how it begins; `neve runs` lists them.", metavar="RUN", is_argument=True)
+    dry_run: bool = option(False, "Only show which snapshot the branch would move to, or why it cannot.")
 
 
 @dataclass(frozen=True)
@@ -115,7 +234,9 @@ class OrphansRequest:
     are there ends the search, with nothing recorded.
     """
 
-    older_than: str | float | None = option(None, "Only files of this age; orphan-age unless given.", metavar="TIME")
+    older_than: str | float | None = option(
+        None, "Only files of this age; orphan-age unless given.", metavar="TIME", typed_as=str | None
+    )
     location: str | None = option(None, "A place of the table to look at; its own unless given.", metavar="PATH")
     inventory: str | None = option(
         None,
@@ -170,8 +291,7 @@ class TtlRequest:
 class DeletesRequest:
     """Keep a table's delete files few and cheap, without rewriting data files. Rows do not change."""
 
-    operation: str
-    """`convert`, `rewrite` or `prune`."""
+    operation: str = required("`convert`, `rewrite` or `prune`.", is_argument=True)
     branch: str = option(MAIN, _BRANCH, metavar="NAME")
     dry_run: bool = option(False, "Only say what would be done.")
 
@@ -188,7 +308,7 @@ class SettleRequest:
     """
 
     run: str | None = option(None, "Only files that this run recorded.", metavar="RUN")
-    limit: int | None = option(None, _FILES, metavar="N", minimum=1, typed_default=LIMIT)
+    limit: int | None = option(None, _FILES, metavar="N", minimum=1, typed_as=int, typed_default=LIMIT)
     at_once: bool = option(
         False, "Without the grace time. A file that was judged wrongly is missed by readers at once.", flag="--now"
     )
@@ -203,7 +323,20 @@ class PurgeRequest:
     The table is asked once more: what it needs by now is put back instead.
     """
 
-    limit: int | None = option(None, _FILES, metavar="N", minimum=1, typed_default=LIMIT)
+    limit: int | None = option(None, _FILES, metavar="N", minimum=1, typed_as=int, typed_default=LIMIT)
+    dry_run: bool = option(False, _FILE_BY_FILE)
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """Put the files of a run back from the trash, and remove those from the quarantine that were not moved yet.
+
+    Overwrites nothing. Restores files only: snapshots that were expired stay expired. Refused if all files are purged; if
+    some are, restores the others and exits with 3.
+    """
+
+    run: str = required("The run that put files into the quarantine, or how its id begins.", metavar="RUN", is_argument=True)
+    table: str | None = option(None, "Its table, if the run ended before it was recorded.", metavar="TABLE")
     dry_run: bool = option(False, _FILE_BY_FILE)
 
 

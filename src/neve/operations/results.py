@@ -12,15 +12,14 @@ from dataclasses import replace
 from uuid import uuid4
 
 from neve.commit.takeover import leased_run
-from neve.commit.tools import Tools
 from neve.context.runs import pausing
 from neve.context.table import TableContext
 from neve.errors import BadRequestError
 from neve.operations import resume
-from neve.operations.compact import ended, tools_of
+from neve.operations.compact import ended
 from neve.operations.execute import work_orders
 from neve.operations.resume import look
-from neve.operations.rewrite_run import CompactionRun, no_file
+from neve.operations.rewrite_run import CompactionRun, PlannedRun, no_file
 from neve.rewrite.journal import JournaledGroup, JournaledRun
 from neve.rewrite.plan import Plan
 from neve.rewrite.record import GroupState, RunRecord
@@ -39,11 +38,11 @@ def run(context: TableContext, plan: Plan, results: Sequence[WorkResult]) -> Run
     """Verifies, commits and records what orders of this plan wrote; what an earlier call committed is not committed again."""
     context.require_free()
     if (begun := _interrupted_commit(context, plan, results)) is not None:
-        return resume.run(context, begun)
+        return resume.finish(context, begun)
     _ = context.writer  # refuses and starts before the state store is opened
     with pausing(context.store):
-        record = commit_results(plan, results, tools_of(context, plan, context.state))
-        known = context.store.run(record.run_id)
+        record = commit_results(plan, results, context)
+        known = context.store.run(record.recorded_id)
         is_earlier = known is not None and known.finished_ms is not None
         return record if is_earlier else ended(context, record, plan)
 
@@ -56,16 +55,16 @@ def _interrupted_commit(context: TableContext, plan: Plan, results: Sequence[Wor
     return next((run for run in ours if wanted <= {group.output_prefix for group in run.groups}), None)
 
 
-def commit_results(plan: Plan, results: Sequence[WorkResult], tools: Tools) -> RunRecord:
+def commit_results(plan: Plan, results: Sequence[WorkResult], context: TableContext) -> RunRecord:
     """Verifies and commits results, order by order. Raises BadRequestError for results without a group of this plan.
 
     If an earlier run has settled all of these results and the table agrees, nothing is done and its record is returned.
     """
     _require_results_of(plan, results)
-    run_id, started_ms = uuid4().hex, tools.clock.now_ms()
-    with leased_run(plan, run_id, tools) as held:
-        tools.writer.refresh()
-        run = CompactionRun(run_id, plan, tools, held.assert_held, started_ms=started_ms)
+    run_id, started_ms = uuid4().hex, context.clock.now_ms()
+    with leased_run(plan, run_id, context) as held:
+        context.writer.refresh()
+        run = CompactionRun(run_id, PlannedRun(plan, context.specs), context, held.assert_held, started_ms)
         run.sent_before = {result.group_id for result in results}
         return _committed(run, results)
 
@@ -99,21 +98,24 @@ def _committed(run: CompactionRun, results: Sequence[WorkResult]) -> RunRecord:
         run.note_ended(_as_before(group, before.get(group.group_id)), by_group[group.group_id])
     for group in left.of(NextStep.REWRITE):
         run.fail_without_files(by_group[group.group_id], now.missing)
-    return run.carry_out([by_group[group.group_id] for group in left.of(NextStep.COMMIT)], ())
+    run.written = [by_group[group.group_id] for group in left.of(NextStep.COMMIT)]
+    with run.settling():
+        run.commit(run.verify(run.execute()))
+    return run.record()
 
 
 def _look(run: CompactionRun, written: JournaledRun) -> TableNow:
     """The table as it is now. Results may have been brought to any run, and may name files that they did not write."""
-    now, _ = look(run.tools.writer, written, run.planned.keys(), lambda ancestor: RUN_ID in ancestor.summary)
+    now, _ = look(run.context.writer, written, run.inputs.keys(), lambda ancestor: RUN_ID in ancestor.summary)
     planned_at = run.plan.snapshot_id
-    if planned_at is None or not run.tools.writer.knows(planned_at):
+    if planned_at is None or not run.context.writer.knows(planned_at):
         return now
-    return replace(now, landed={path: found for path, found in now.landed.items() if path not in run.planned})
+    return replace(now, landed={path: found for path, found in now.landed.items() if path not in run.inputs})
 
 
 def _settled_before(run: CompactionRun, results: Sequence[WorkResult]) -> dict[int, RunRecord]:
     """By group, the earlier run that committed its result or found it superseded."""
-    groups, journal = {prefix_of(result): result.group_id for result in results}, run.tools.journal
+    groups, journal = {prefix_of(result): result.group_id for result in results}, run.context.journal
     found = journal.landed_before(run.plan.table_uuid, groups.keys()) if journal else {}
     return {groups[prefix]: record for prefix, record in found.items()}
 
@@ -128,7 +130,7 @@ def _as_before(group: RemainingGroup, record: RunRecord | None) -> RemainingGrou
     """The group as an earlier run settled it, which knows more than the table where snapshots have been expired."""
     known = next((one for one in record.groups if one.group_id == group.group_id), None) if record is not None else None
     if record is not None and known is not None:
-        reason = f"{known.reason}, by run {record.run_id[:8]}"
+        reason = f"{known.reason}, by run {record.recorded_id[:8]}"
         return group.model_copy(update={"state": known.state, "reason": reason, "snapshot_id": known.snapshot_id})
     is_there = group.state is GroupState.COMMITTED
     return group.model_copy(update={"reason": "its files are in the table already"}) if is_there else group

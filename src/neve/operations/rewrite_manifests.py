@@ -54,7 +54,7 @@ def plan(context: TableContext, request: ManifestsRequest, reader: TableReader) 
 def preview(context: TableContext, request: ManifestsRequest) -> ManifestsRecord:
     """What would be done. Reads the manifest list and no manifest."""
     now = context.clock.now_ms()
-    return _record(*plan(context, request, context.reader()), uuid4().hex, now, now).model_copy(update={"dry_run": True})
+    return _record(*plan(context, request, context.reader()), None, now, now).model_copy(update={"dry_run": True})
 
 
 def rewrite_manifests(context: TableContext, rewriter: ManifestRewriter, request: ManifestsRequest) -> ManifestsRecord:
@@ -215,7 +215,7 @@ class _Rewriting(Change[WrittenManifests, ManifestsRecord]):
         return _record(self.state, self.plan, self.run_id, self.started_ms, self.context.clock.now_ms())
 
 
-def _record(state: TableState, plan: ManifestPlan, run_id: str, started: int, finished: int) -> ManifestsRecord:
+def _record(state: TableState, plan: ManifestPlan, run_id: str | None, started: int, finished: int) -> ManifestsRecord:
     return ManifestsRecord(
         run_id=run_id,
         table=str(state.name),

@@ -51,7 +51,7 @@ def preview(context: TableContext, request: StatsRequest) -> StatisticsRecord:
     """What would be made. Reads nothing but metadata."""
     now, state = context.clock.now_ms(), context.state
     plan = plan_statistics(state, context.policy(), columns=request.columns, force=request.force)
-    return _record(state, plan, uuid4().hex, now, now).model_copy(update={"dry_run": True})
+    return _record(state, plan, None, now, now).model_copy(update={"dry_run": True})
 
 
 def keep_statistics(context: TableContext, writer: StatisticsWriter, request: StatsRequest) -> StatisticsRecord:
@@ -133,7 +133,12 @@ def _published(change: _Publication, context: TableContext, lease: Held) -> bool
 
 
 def _record(
-    state: TableState, plan: StatisticsPlan, run_id: str, started: int, finished: int, files: Sequence[StatisticsFile] = ()
+    state: TableState,
+    plan: StatisticsPlan,
+    run_id: str | None,
+    started: int,
+    finished: int,
+    files: Sequence[StatisticsFile] = (),
 ) -> StatisticsRecord:
     names = {column.field_id: column.name for column in state.fields}
     counted = [sketch for file in files for sketch in file.sketches]

@@ -60,7 +60,7 @@ def _asked(context: TableContext) -> Keep:
 def preview(context: TableContext, keep: Keep, *, prefix: str) -> TagsRecord:
     """What would be done. Nothing is changed."""
     now, state = context.clock.now_ms(), context.state
-    return _record(state, plan_tags(state, keep, prefix=prefix, now_ms=now), uuid4().hex, now, now, dry_run=True)
+    return _record(state, plan_tags(state, keep, prefix=prefix, now_ms=now), None, now, now, dry_run=True)
 
 
 def keep_tags(context: TableContext, tagger: Tagger, keep: Keep, *, prefix: str) -> TagsRecord:
@@ -122,7 +122,9 @@ def _is_there(state: TableState, plan: TagPlan) -> bool:
     return made and not any(tag.name in refs for tag in plan.dropped)
 
 
-def _record(state: TableState, plan: TagPlan, run_id: str, started: int, finished: int, *, dry_run: bool = False) -> TagsRecord:
+def _record(
+    state: TableState, plan: TagPlan, run_id: str | None, started: int, finished: int, *, dry_run: bool = False
+) -> TagsRecord:
     nothing = "every tag that the policy asks for is there, and none too many"
     facts: Mapping[str, Any] = plan.model_dump()
     return TagsRecord(

@@ -1,15 +1,15 @@
 """ttl: removes rows that are past their time, whole files by metadata first, then what is left of them row by row.
 
 The cutoff is fixed before anything is looked at, so that a preview and an enforcement on the same snapshot
-count the same. A file goes only if its metadata proves every row past; rows go by a predicate, so that nothing younger is ever
-touched, whoever writes meanwhile. Commits are settled by looking at the table. No file is deleted: other refs have them.
+count the same. A file goes only if its metadata and its own footer prove every row past; rows go by a predicate, so that
+nothing younger is ever touched, whoever writes meanwhile. Commits are settled by looking at the table. No file is deleted.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from uuid import uuid4
 
@@ -26,16 +26,29 @@ from neve.errors import (
 from neve.health.not_due import NotDue
 from neve.maintenance.record import Operation
 from neve.maintenance.steps import Judgement
-from neve.maintenance.ttl import FileVerdict, Tally, TtlCounts, TtlLimits, TtlRecord, limits_of, next_past, verdict
+from neve.maintenance.ttl import (
+    FileVerdict,
+    Tally,
+    TtlCounts,
+    TtlLimits,
+    TtlRecord,
+    UnprovedFile,
+    limits_of,
+    next_past,
+    verdict,
+    wrongly_removed,
+)
+from neve.maintenance.ttl_proof import why_unproved
 from neve.operations.inspect import read
 from neve.operations.requests import TtlRequest
 from neve.operations.ttl_terms import TtlTerms, newest, previews, terms_of
-from neve.ports import Clock, PastRows
+from neve.ports import Clock
 from neve.rewrite.live_files import Ancestor, LiveFile
 from neve.rewrite.record import RunOutcome
 from neve.table.depth import Depth
-from neve.table.state import RUN_ID
+from neve.table.state import RUN_ID, PartitionSpec
 from neve.table.units import counted, exact_seconds
+from neve.ttl_ports import PastRows
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +64,9 @@ def run(context: TableContext, request: TtlRequest) -> TtlRecord:
         context.require_free()
     terms = terms_of(context, enforce=request.enforce)
     record = keep_all(terms, context.clock) if terms.cutoff_ms is None else _with_next(context, _expired(context, terms))
-    if not request.dry_run:
-        keep_record(context.store, record, Operation.TTL.value)
+    if request.dry_run:
+        return record.unrecorded().model_copy(update={"recorded": False})
+    keep_record(context.store, context.timed(record), Operation.TTL.value)
     return record
 
 
@@ -115,8 +129,8 @@ def expire_rows(
 ) -> TtlRecord:
     """Previews or enforces. Raises where something could not be read or counted; a commit that lost is in the record.
 
-    `terms_again` is called under the lease if the branch has moved since the terms was made: its cutoff may count from a
-    write that was rolled back since.
+    `terms_again` is called under the lease: since the terms were made Spark has started, and somebody may have changed the
+    limit, or rolled back the write that it counts from.
     """
     run_id, started_ms = uuid4().hex, context.clock.now_ms()
     if terms.cutoff_ms is None:
@@ -126,7 +140,7 @@ def expire_rows(
     table = (str(terms.table), terms.table_uuid)
     with leased(*table, run_id, leases=context.leases, writer=context.writer, clock=context.clock) as lease:
         context.writer.refresh()
-        if terms_again is not None and context.writer.head(terms.branch) != terms.requested_at:
+        if terms_again is not None:
             terms = terms_again()
         if terms.cutoff_ms is None:
             return keep_all(terms, context.clock)
@@ -148,6 +162,13 @@ class _Found:
     reason: str | None = None
     rule: NotDue | None = None
     """Why files are left, if they are."""
+    unproved: tuple[UnprovedFile, ...] = ()
+    """That metadata says are past, and their footers do not."""
+
+    @property
+    def left_alone(self) -> list[str]:
+        """Files of which no row may be deleted."""
+        return [file.path for file in self.unproved if file.left]
 
 
 def _too_many(files: int, limit: int) -> NotDue:
@@ -160,6 +181,20 @@ def _too_many(files: int, limit: int) -> NotDue:
         knob="max-files",
         until="the limit is raised",
     )
+
+
+def _not_due(rule: str, what: str, until: str, knob: str | None = None) -> NotDue:
+    return NotDue(rule=rule, what=what, knob=knob, until=until)
+
+
+def _explained(found: _Found) -> _Found:
+    """With why files are not dropped that metadata says are past, unless another reason is known."""
+    if not found.unproved or found.reason is not None:
+        return found
+    told, first = counted(len(found.unproved), "file"), found.unproved[0].reason
+    what = f"not dropped by metadata alone: {told}, the first since {first}"
+    rule = _not_due("footer", what, "their rows are past as readers see them")
+    return replace(found, rule=rule, reason=what if found.left_alone else None)
 
 
 @dataclass(frozen=True)
@@ -222,26 +257,50 @@ class _Ttl:
         specs = {spec.spec_id: spec for spec in self.context.specs}
         past, unsure = [], []
         for file in self.rows.candidates(head, terms.rule, self.limits) if head is not None else ():
-            found = verdict(file, terms.rule, self.limits, specs.get(int(file.data_file["spec-id"])))
-            if found is FileVerdict.PAST:
+            judged = verdict(file, terms.rule, self.limits, specs.get(int(file.data_file["spec-id"])))
+            if judged is FileVerdict.PAST:
                 past.append(file)
-            elif found is FileVerdict.UNSURE:
+            elif judged is FileVerdict.UNSURE:
                 unsure.append(file.path)
-        return self._limited(head, past, unsure)
+        proved, unproved = self._proved_whole(sorted(past, key=lambda file: file.path), specs)
+        over = len(past) - len(proved) - len(unproved)
+        unsure += [file.path for file in unproved if not file.left]
+        limited = self._limited(_Found(head, tuple(proved), unproved=tuple(unproved)), over, unsure)
+        return _explained(replace(limited, left=limited.left + len(limited.left_alone)))
 
-    def _limited(self, head: int | None, past: list[LiveFile], unsure: list[str]) -> _Found:
+    def _proved_whole(
+        self, past: list[LiveFile], specs: Mapping[int, PartitionSpec]
+    ) -> tuple[list[LiveFile], list[UnprovedFile]]:
+        """As many of the files as one run may drop, by what their own footers say, and those that these do not confirm.
+
+        Metadata of imported files may be wrong, and only a footer shows it. Only files that would be dropped are opened.
+        """
+        terms, proved, doubtful, at = self.terms, list[LiveFile](), list[UnprovedFile](), 0
+        while at < len(past) and len(proved) < terms.max_files:
+            part = past[at : at + terms.max_files - len(proved)]
+            at, stored = at + len(part), self.rows.stored(part, terms.rule)
+            for file in part:
+                spec = specs.get(int(file.data_file["spec-id"]))
+                doubt = why_unproved(file, stored[file.path], terms.rule, self.limits, spec)
+                proved.append(file) if doubt is None else doubtful.append(doubt)
+        return proved, doubtful
+
+    def _limited(self, found: _Found, over: int, unsure: list[str]) -> _Found:
         """As much as one run may do. Rows wait until all whole files are gone: a delete by predicate would open these too."""
         limit = self.terms.max_files
-        chosen, over = tuple(past[:limit]), len(past) - limit
         if over > 0:
-            return _Found(head, chosen, (), over + len(unsure), f"one run drops {counted(limit, 'file')} at most (max-files)")
+            return replace(found, left=over + len(unsure), reason=f"one run drops {counted(limit, 'file')} at most (max-files)")
         if unsure and self.terms.rule.by == "file":
             reason, until = "files that may hold younger rows stay whole (ttl-by)", "all of their rows are past"
-            return _Found(head, chosen, (), len(unsure), reason, NotDue(rule="ttl-by", what=reason, knob="ttl-by", until=until))
+            return replace(found, left=len(unsure), reason=reason, rule=_not_due("ttl-by", reason, until, "ttl-by"))
         if len(unsure) > limit:
-            rule = _too_many(len(unsure), limit)
-            return _Found(head, chosen, (), len(unsure), f"one run opens {counted(limit, 'file')} at most (max-files)", rule)
-        return _Found(head, chosen, tuple(unsure))
+            reason = f"one run opens {counted(limit, 'file')} at most (max-files)"
+            return replace(found, left=len(unsure), reason=reason, rule=_too_many(len(unsure), limit))
+        if unsure and (broken := next((file for file in found.unproved if file.unreadable), None)) is not None:
+            # The delete would read it as well, and fail.
+            reason = f"no rows are deleted while a file cannot be read: {broken.reason}"
+            return replace(found, left=len(unsure), reason=reason, rule=_not_due("unreadable", reason, "the file is restored"))
+        return replace(found, unsure=tuple(unsure))
 
     def _counts(self, found: _Found) -> TtlCounts:
         self.report("count")
@@ -310,9 +369,8 @@ class _Ttl:
         before, after = self._changed(parent, ours.snapshot_id)
         old, new = self._tallies(parent, before), self._tallies(ours.snapshot_id, after)
         past = sum(tally.past for tally in old.values()) - sum(tally.past for tally in new.values())
-        lost = past + sum(tally.kept for tally in old.values()) - sum(tally.kept for tally in new.values())
-        if lost != past:
-            self._roll_back(ours, f"{counted(lost, 'row')} left the table and {past:,} of them were past their time")
+        if wrong := wrongly_removed(old.values(), new.values()):
+            self._roll_back(ours, f"{counted(past + wrong, 'row')} left the table and {past:,} of them were past their time")
         # Where writers need not wait for a delete, rows that came meanwhile are left for another time.
         touched = [path for path, tally in old.items() if tally.past > (new[path].past if path in new else 0)]
         return {"files_touched": len(touched), "rows_deleted": past}
@@ -368,6 +426,7 @@ class _Ttl:
             counts=counts,
             previewed_by=terms.previewed_by,
             files=tuple(file.path for file in found.past),
+            unproved=found.unproved,
         )
 
     def report(self, stage: str) -> None:
@@ -426,14 +485,16 @@ class _Delete(_RowRemoval):
     def __init__(self, run: _Ttl) -> None:
         super().__init__(run)
         self.rows: Mapping[str, int] = {}
+        self.left_alone: list[str] = []
 
     def prepare(self) -> _Removed | Settled[Ancestor | None]:
         self._run.report(self.stage)
         found = self._run.look()
         inside = self._run.inside(found.head, found.unsure)
+        self.left_alone = found.left_alone
         return _Removed(inside) if inside else Settled(None)
 
     def send(self, sent: _Removed) -> None:
         run = self._run
-        run.rows.delete(run.terms.rule, run.limits, self.summary, run.terms.target)
+        run.rows.delete(run.terms.rule, run.limits, self.summary, run.terms.target, self.left_alone)
         self.rows = sent.rows

@@ -5,16 +5,23 @@ The first enforcement of a rule needs a preview that was recorded, and removes w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
+from typing import Any
+
+from pydantic import ValidationError
 
 from neve.context.table import TableContext
 from neve.errors import BadRequestError
 from neve.maintenance.last_write import last_write
 from neve.maintenance.record import Operation
 from neve.maintenance.ttl import TtlCounts, TtlRecord, TtlRule, TtlTarget, cutoff_ms, rule_of
+from neve.rewrite.versions import NEWER, unknown_parts
 from neve.table.state import MAIN, TableName
+
+log = logging.getLogger(__name__)
 
 _SEARCHED = 1_000
 """How many runs of this kind are searched for one by the same rule."""
@@ -35,8 +42,6 @@ class TtlTerms:
     previewed_by: str | None = None
     previewed: tuple[int | None, TtlCounts] | None = None
     unknown: str | None = None
-    requested_at: int | None = None
-    """The branch's snapshot that the cutoff was counted from (`ttl-since: last-write`)."""
 
     @property
     def target(self) -> TtlTarget:
@@ -59,7 +64,6 @@ def terms_of(context: TableContext, *, enforce: bool) -> TtlTerms:
         branch,
         dry_run=not enforce,
         unknown=last.why_unknown if cutoff is None else None,
-        requested_at=state.snapshot_id,
     )
     return as_previewed(terms, previews(context)) if enforce else terms
 
@@ -71,8 +75,20 @@ def previews(context: TableContext) -> list[TtlRecord]:
     """
     store, name = context.records, str(context.name)
     runs = store.runs(context.uuid, kind=Operation.TTL.value, limit=_SEARCHED) if store is not None else ()
-    found = [TtlRecord.model_validate(run.record) for run in runs if run.record and run.table_name == name]
-    return [record for record in found if record.branch == context.branch and record.cutoff_ms is not None]
+    found = [_record(run.record) for run in runs if run.record and run.table_name == name]
+    return [record for record in found if record and record.branch == context.branch and record.cutoff_ms is not None]
+
+
+def _record(document: Mapping[str, Any]) -> TtlRecord | None:
+    """A stored record; None if a newer release wrote it with more than this one knows: what it showed may not be what this one
+    would remove."""
+    try:
+        return TtlRecord.model_validate(document)
+    except ValidationError as error:
+        if not unknown_parts(error):
+            raise
+        log.warning("a TTL record does not count as a preview: it was %s", NEWER)
+        return None
 
 
 def newest(records: Sequence[TtlRecord], rule: TtlRule) -> TtlRecord | None:

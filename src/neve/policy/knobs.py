@@ -41,4 +41,4 @@ def knob(
 class Knobs(BaseModel):
     """Knobs of one part of the product."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True, allow_inf_nan=False)

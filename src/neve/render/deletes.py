@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -11,11 +14,12 @@ from rich.text import Text
 from neve.maintenance.delete_files import Upkeep, UpkeepRecord
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
-from neve.render.phrases import count, headed, moment, printable
+from neve.render.phrases import count, headed, moment, printable, took
+from neve.render.record_text import RecordText, arrow
 from neve.render.run import STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
-from neve.table.units import counted, format_seconds
+from neve.table.units import counted
 
 _DID = {Upkeep.CONVERT: "converted", Upkeep.REWRITE: "rewrote", Upkeep.PRUNE: "pruned"}
 
@@ -33,7 +37,7 @@ def upkeep_line(record: UpkeepRecord) -> str:
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {printable(record.reason or '')}"
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
+        return f"Failed after {took(record)}: {printable(record.reason or '')}"
     converts = record.operation is Upkeep.CONVERT
     number = record.equality_removed if converts else record.deletes_removed
     what = counted(number, "equality delete" if converts else "delete")
@@ -41,7 +45,7 @@ def upkeep_line(record: UpkeepRecord) -> str:
     into = f" into {at_most}{counted(record.data_files, 'delete')} by position" if record.operation is not Upkeep.PRUNE else ""
     if record.dry_run:
         return f"Would {record.operation} {what}{into}"
-    return f"{_DID[record.operation].capitalize()} {what}{into} in {format_seconds(record.seconds)}"
+    return f"{_DID[record.operation].capitalize()} {what}{into} in {took(record)}"
 
 
 def _facts(record: UpkeepRecord) -> RenderableType:
@@ -62,3 +66,11 @@ def _facts(record: UpkeepRecord) -> RenderableType:
     grid.add_row("started", moment(record.started_ms))
     grid.add_row("snapshot", " → ".join(str(snapshot) for snapshot in (record.snapshot_before, *record.snapshots)))
     return grid
+
+
+def _cell(stored: Mapping[str, Any]) -> str:
+    before = stored["deletes_before"]
+    return arrow(before, before + stored["data_files"] - stored["deletes_removed"], "delete")
+
+
+RECORD = RecordText(UpkeepRecord, ("deletes",), upkeep_text, upkeep_line, _cell)

@@ -54,7 +54,7 @@ def compactions_text(compactions: Sequence[DemoCompaction]) -> RenderableType:
 
 
 def _together(runs: Sequence[RunRecord]) -> str:
-    rows, took = sum(run.rows for run in runs), format_seconds(sum(run.seconds for run in runs))
+    rows, took = sum(run.rows for run in runs), format_seconds(sum(run.elapsed_seconds or run.seconds for run in runs))
     return f"Every row accounted for before its commit ({counted(rows, 'row')}); {counted(len(runs), 'run')} in {took}."
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -9,25 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.maintenance.expiry import ExpiryRecord
-from neve.maintenance.retention import Keep
+from neve.maintenance.record import Operation
+from neve.maintenance.retention import kept_text
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
-from neve.render.phrases import count, moment, printable, sized_files
+from neve.render.phrases import count, moment, printable, sized_files, took
+from neve.render.record_text import RecordText, arrow
 from neve.render.run import STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
-from neve.table.units import counted, format_seconds
+from neve.table.units import counted
 
-_KEPT = {
-    Keep.HEAD: "heads of branches",
-    Keep.TAG: "tags",
-    Keep.RUN: "for runs that have not ended",
-    Keep.CONSUMER: "for streaming writers",
-    Keep.COUNT: "by count",
-    Keep.AGE: "young",
-    Keep.LIMIT: "for the next run",
-    Keep.UNASKED: "not asked for",
-}
 _FILES_SHOWN = 10
 
 
@@ -44,12 +39,12 @@ def expiry_line(record: ExpiryRecord) -> str:
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {printable(record.reason or '')}"
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
+        return f"Failed after {took(record)}: {printable(record.reason or '')}"
     what = counted(len(record.expired), "snapshot") + _and_refs(record)
     if record.dry_run:
         return f"Would expire {what}{_and_files(record, 'would no longer be needed')}"
     reason = f", but {printable(record.reason)}" if record.reason else ""
-    return f"Expired {what} in {format_seconds(record.seconds)}{reason}{_and_files(record, 'are no longer needed')}"
+    return f"Expired {what} in {took(record)}{reason}{_and_files(record, 'are no longer needed')}"
 
 
 def _and_files(record: ExpiryRecord, what: str) -> str:
@@ -71,7 +66,7 @@ def _facts(record: ExpiryRecord) -> RenderableType:
     grid.add_column(ratio=1, overflow="fold")
     grid.add_row("snapshots", f"{count(record.snapshots_before)} → {count(record.snapshots_after)}")
     if record.kept:
-        grid.add_row("kept", ", ".join(f"{count(number)} {_KEPT[keep]}" for keep, number in record.kept.items()))
+        grid.add_row("kept", kept_text(record.kept))
     for setting in record.settings:
         if setting.origin != "default" or setting.key in ("snapshot-keep", "snapshot-min-count"):
             grid.add_row(setting.key, f"{printable(setting.value)} ({printable(setting.origin)})")
@@ -99,3 +94,10 @@ def _add_files(grid: Table, record: ExpiryRecord) -> None:
         grid.add_row("", printable(path))
     if len(record.listed) > _FILES_SHOWN:
         grid.add_row("", f"and {count(total - _FILES_SHOWN)} more (--json lists them)")
+
+
+def _cell(stored: Mapping[str, Any]) -> str:
+    return arrow(stored["snapshots_before"], stored["snapshots_before"] - len(stored["expired"]), "snapshot")
+
+
+RECORD = RecordText(ExpiryRecord, (Operation.EXPIRE.value,), expiry_text, expiry_line, _cell)

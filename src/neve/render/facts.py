@@ -8,7 +8,7 @@ from shlex import quote
 
 from neve.health.inspection import DeleteCounts, Finding, Inspection, RowGroups
 from neve.health.not_due import sentences
-from neve.render.phrases import ago, count, printable, share
+from neve.render.phrases import FROM_CACHE, ago, count, printable, share
 from neve.table.state import MAIN, RefKind
 from neve.table.units import averaged, counted, format_bytes
 
@@ -40,13 +40,14 @@ def headline(inspection: Inspection) -> str:
 
 
 def freshness(inspection: Inspection) -> str:
-    """Which snapshot was looked at, how old it is, and how deep the look went."""
+    """Which snapshot was looked at, how old it is, and how deep the look went; and whether storage was read."""
+    source = [FROM_CACHE] if inspection.metadata_from_cache else []
     if inspection.snapshot_id is None:
-        return f"no snapshot yet · depth {inspection.depth}"
+        return " · ".join(["no snapshot yet", f"depth {inspection.depth}", *source])
     parts = [f"snapshot {inspection.snapshot_id}"]
     if inspection.workload.last_write_ms is not None:
         parts.append(f"last write {ago(inspection.workload.last_write_ms, inspection.inspected_at_ms)}")
-    return " · ".join([*parts, f"depth {inspection.depth}"])
+    return " · ".join([*parts, f"depth {inspection.depth}", *source])
 
 
 def _partitioning(inspection: Inspection) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neve.maintenance.record import Operation
 from neve.maintenance.steps import BAD, RAN, MaintainRecord, StepOutcome, StepRecord
 from neve.render.bars import Tidy
-from neve.render.phrases import moment, printable
+from neve.render.phrases import moment, printable, took
+from neve.render.record_text import RecordText
 from neve.render.run import SHORT_ID, STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
-from neve.table.units import counted, format_seconds
+from neve.table.units import counted
 
 _STYLES = {
     StepOutcome.DONE: "green",
@@ -29,7 +34,7 @@ def maintain_text(record: MaintainRecord) -> RenderableType:
     """The whole page."""
     ended = Text(maintain_line(record), style=STYLES[record.outcome])
     page: list[RenderableType] = [Text(printable(record.table), style="bold"), ended, Text(), Padding(_steps(record), INDENT)]
-    if any(step.outcome in RAN for step in record.steps):
+    if record.run_id is not None and any(step.outcome in RAN for step in record.steps):
         page += [Text(), Padding(_ending(record), INDENT)]
     return Tidy(Stack(*page))
 
@@ -40,14 +45,14 @@ def maintain_line(record: MaintainRecord) -> str:
     if record.dry_run and due:
         return f"{counted(due, 'step')} due"
     bad = sum(step.outcome in BAD for step in record.steps)
-    took = f"in {format_seconds(record.seconds)}"
+    in_time = f"in {took(record)}"
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         found = "" if record.dry_run else ", or found anything"
         return f"Nothing to do: no step is due{found}{_next(record)}"
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed {took}: nothing was done, {counted(bad, 'step')} could not be"
+        return f"Failed {in_time}: nothing was done, {counted(bad, 'step')} could not be"
     rest = f"; {counted(bad, 'step')} not or not wholly" if bad else ""
-    return f"Did {counted(len(record.done), 'step')} {took}{rest}{_health(record)}"
+    return f"Did {counted(len(record.done), 'step')} {in_time}{rest}{_health(record)}"
 
 
 def _next(record: MaintainRecord) -> str:
@@ -80,3 +85,10 @@ def _said(step: StepRecord) -> str:
 
 def _ending(record: MaintainRecord) -> RenderableType:
     return Text(f"run {record.run_id}, started {moment(record.started_ms)}", style="dim")
+
+
+def _cell(stored: Mapping[str, Any]) -> str:
+    return counted(sum(step["outcome"] in ("done", "partly done") for step in stored["steps"]), "step")
+
+
+RECORD = RecordText(MaintainRecord, (Operation.MAINTAIN.value,), maintain_text, maintain_line, _cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from neve.health.inspection import SizeBucket
 from neve.render.commands import completed
@@ -27,6 +28,9 @@ BANDS = (
     Band(floor=40, word="poor", style="dark_orange", css="poor"),
     Band(floor=0, word="bad", style="red", css="bad"),
 )
+
+FROM_CACHE = "metadata from cache, storage was not read"
+"""Of an answer for which nothing was read from storage."""
 
 
 def band(score: float) -> Band:
@@ -93,3 +97,40 @@ def printable(text: str) -> str:
     Commands in it are completed, so that they can be copied.
     """
     return completed("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+
+
+class _Timely(Protocol):
+    """A record, as far as its time goes."""
+
+    @property
+    def seconds(self) -> float:
+        """The work alone."""
+        ...
+
+    @property
+    def elapsed_seconds(self) -> float | None:
+        """The whole command."""
+        ...
+
+    @property
+    def session_start_seconds(self) -> float | None:
+        """Spark's start."""
+        ...
+
+    @property
+    def planning_seconds(self) -> float | None:
+        """Reading and planning."""
+        ...
+
+
+def took(record: _Timely) -> str:
+    """How long the command took, with Spark's start and planning where they are a good part of that: `27.1 s (Spark start 14.2
+    s, planning 3.1 s)`. The work alone for records that do not have more."""
+    whole = record.seconds if record.elapsed_seconds is None else record.elapsed_seconds
+    parts = {"Spark start": record.session_start_seconds, "planning": record.planning_seconds}
+    large = {name: part for name, part in parts.items() if part is not None and part >= max(1.0, whole * _LARGE_SHARE)}
+    named = ", ".join(f"{name} {format_seconds(part)}" for name, part in large.items())
+    return f"{format_seconds(whole)} ({named})" if named else format_seconds(whole)
+
+
+_LARGE_SHARE = 0.05

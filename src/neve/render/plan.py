@@ -20,7 +20,7 @@ from neve.render.bars import Tidy
 from neve.render.clustering import clustering_table, clustering_title
 from neve.render.not_due import not_due_section
 from neve.render.options import not_applied_table
-from neve.render.phrases import count, headed, printable
+from neve.render.phrases import FROM_CACHE, count, headed, printable
 from neve.render.queries import queries_table
 from neve.render.text import INDENT
 from neve.rewrite.group import Group, Price, RunKind
@@ -93,8 +93,9 @@ def _left_alone(skipped: Sequence[Skipped]) -> Iterator[RenderableType]:
 
 
 def _basis(plan: Plan) -> str:
-    target = f"target {format_bytes(plan.policy.target_file_size_bytes)}"
-    return f"snapshot {plan.snapshot_id} · {target}" if plan.snapshot_id is not None else f"no snapshot yet · {target}"
+    snapshot = f"snapshot {plan.snapshot_id}" if plan.snapshot_id is not None else "no snapshot yet"
+    source = [FROM_CACHE] if plan.metadata_from_cache else []
+    return " · ".join([snapshot, f"target {format_bytes(plan.policy.target_file_size_bytes)}", *source])
 
 
 def _aim(plan: Plan) -> str:

@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.maintenance.prevention import PreventionRecord, PropertyChange
+from neve.maintenance.record import Operation
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
 from neve.render.phrases import printable
+from neve.render.record_text import RecordText
 from neve.render.run import STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
@@ -54,3 +56,6 @@ def _changes(changes: Sequence[PropertyChange]) -> RenderableType:
         values = f"{printable(change.before or _UNSET)} → {printable(change.value or _UNSET)}"
         grid.add_row(Text(change.key), Text(values), Text(printable(change.reason)))
     return grid
+
+
+RECORD = RecordText(PreventionRecord, (Operation.PREVENT.value,), prevention_text, prevention_line)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
@@ -14,18 +15,18 @@ from neve.maintenance.quarantine import Quarantined, QuarantinedRun, QuarantineR
 from neve.maintenance.record import Operation
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
-from neve.render.phrases import count, moment, printable, size_of_files, sized_files
+from neve.render.phrases import count, moment, printable, size_of_files, sized_files, took
+from neve.render.record_text import RecordText
 from neve.render.run import SHORT_ID, STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
-from neve.table.units import counted, format_seconds
+from neve.table.units import counted
 
 SHOWN = 20
 """Files that the text of a dry run lists; JSON has them all."""
 _DID = {
     Operation.SETTLE: ("Moved", "Would move", "to the trash"),
     Operation.PURGE: ("Purged", "Would purge", "for good"),
-    Operation.RESTORE: ("Restored", "Would restore", "to where they were"),
 }
 
 
@@ -68,10 +69,25 @@ def record_line(record: QuarantineRecord) -> str:
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {printable(record.reason or '')}"
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed after {format_seconds(record.seconds)}: {printable(record.reason or '')}"
+        return f"Failed after {took(record)}: {printable(record.reason or '')}"
+    if record.operation is Operation.RESTORE:
+        return _restored(record)
     did, would, where = _DID[record.operation]
     what = f"{sized_files(record.files, record.size_bytes, record.files_without_size)} {where}"
-    return f"{would} {what}" if record.dry_run else f"{did} {what} in {format_seconds(record.seconds)}"
+    return f"{would} {what}" if record.dry_run else f"{did} {what} in {took(record)}"
+
+
+def _restored(record: QuarantineRecord) -> str:
+    """What a restore put back, apart from files that were only recorded and had not left their place."""
+    files, moved = sized_files(record.files, record.size_bytes, record.files_without_size), record.files - record.not_moved
+    time = "" if record.dry_run else f" in {took(record)}"
+    did = "Would restore" if record.dry_run else "Restored"
+    if not record.not_moved:
+        return f"{did} {files} to where {'it was' if record.files == 1 else 'they were'}{time}"
+    if moved:
+        return f"{did} {files}{time}: {count(moved)} from the trash, {count(record.not_moved)} still in place"
+    taken, were = "Would take" if record.dry_run else "Took", "it was" if record.files == 1 else "they were"
+    return f"{taken} {files} out of the quarantine{time}: {were} still in place"
 
 
 def _facts(record: QuarantineRecord) -> RenderableType:
@@ -80,6 +96,7 @@ def _facts(record: QuarantineRecord) -> RenderableType:
     grid.add_column(ratio=1, overflow="fold")
     told = {
         "needed": (record.needed, "the table needs them: in their place"),
+        "rewritten": (record.rewritten, "written again since they were recorded: in their place"),
         "missing": (record.missing, "neither in their place nor in the trash"),
         "purged": (record.purged, "gone for good before"),
         "failed": (record.failed, "as they were"),
@@ -95,7 +112,7 @@ def _facts(record: QuarantineRecord) -> RenderableType:
         grid.add_row("more", "is due; the limit of files was reached")
     if record.runs:
         grid.add_row("of runs", ", ".join(run[:SHORT_ID] for run in record.runs))
-    if not record.dry_run:
+    if record.run_id is not None and not record.dry_run:
         grid.add_row("id", record.run_id)
     grid.add_row("started", moment(record.started_ms))
     return grid
@@ -108,3 +125,10 @@ def _changes(record: QuarantineRecord) -> list[RenderableType]:
     hidden = len(record.changes) - SHOWN
     rest = [Text(f"and {counted(hidden, 'file')} more; --json lists all", style="dim")] if hidden > 0 else []
     return [Text(), *(Padding(line, INDENT) for line in (*lines, *rest))]
+
+
+def _cell(stored: Mapping[str, Any]) -> str:
+    return f"{stored['operation']} {counted(stored['files'], 'file')}"
+
+
+RECORD = RecordText(QuarantineRecord, ("quarantine",), record_text, record_line, _cell)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.render.bars import Tidy
-from neve.render.phrases import count, headed, moment, printable
+from neve.render.phrases import FROM_CACHE, count, headed, moment, printable
 from neve.render.run import GROUPS_SHOWN, SHORT_ID
 from neve.render.text import INDENT
 from neve.rewrite.record import GroupState
@@ -23,7 +23,8 @@ def remaining_text(left: Remaining) -> RenderableType:
     """The whole page."""
     lines = Text(headed(left.table, left.branch), style="bold")
     lines.append(f"\n{remaining_line(left)}", style="not bold")
-    lines.append(f"\nRun {left.run_id}, started {moment(left.started_ms)}", style="dim")
+    basis = [f"Run {left.run_id}, started {moment(left.started_ms)}", *([FROM_CACHE] if left.metadata_from_cache else [])]
+    lines.append(f"\n{' · '.join(basis)}", style="dim")
     return Tidy(Stack(lines, Text(), Padding(_groups(left), INDENT)))
 
 

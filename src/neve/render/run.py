@@ -19,8 +19,9 @@ from neve.render.bars import Tidy
 from neve.render.clustering import clustering_table, clustering_title
 from neve.render.not_due import not_due_section
 from neve.render.options import not_applied_table
-from neve.render.phrases import band, count, headed, moment, printable, sized_files
+from neve.render.phrases import band, count, headed, moment, printable, sized_files, took
 from neve.render.queries import queries_table
+from neve.render.record_text import RecordText, arrow
 from neve.render.text import INDENT
 from neve.rewrite.content import ProbeResult
 from neve.rewrite.group import RunKind
@@ -50,17 +51,16 @@ def run_line(record: RunRecord) -> str:
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {printable(record.empty_reason or 'no partition has files to rewrite now')}"
     did = f"{_DID[record.kind]} {counted(record.files_compacted, 'file')} into {count(record.files_written)}"
-    took = f"in {format_seconds(record.seconds)}"
+    in_time = f"in {took(record)}"
     lost = len(uncommitted(record))
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed after {format_seconds(record.seconds)}: no group of {count(len(record.groups))} was committed"
+        return f"Failed after {took(record)}: no group of {count(len(record.groups))} was committed"
     if record.outcome is RunOutcome.PARTLY_DONE:
-        return (
-            f"Partly done: {did} {took}; {counted(lost, 'group')} of {count(len(record.groups))} not committed{_proof(record)}"
-        )
+        some = f"{counted(lost, 'group')} of {count(len(record.groups))}"
+        return f"Partly done: {did} {in_time}; {some} not committed{_proof(record)}"
     if not record.files_compacted:
         return "Nothing left to do: others rewrote the same files meanwhile"
-    return f"{did.capitalize()} {took}{_proof(record)}"
+    return f"{did.capitalize()} {in_time}{_proof(record)}"
 
 
 def uncommitted(record: RunRecord) -> tuple[GroupRecord, ...]:
@@ -159,12 +159,12 @@ def _probe(probe: ProbeResult) -> RenderableType:
     grid.add_column(ratio=1, overflow="fold")
     told = {True: Text("equal", style="green"), False: Text("DIFFERENT", style="bold red"), None: Text("not comparable")}
     answer = told[probe.equal].append(f", {probe.note}" if probe.note else f" ({counted(probe.rows, 'row')})", style="not bold")
-    took = Text(f"{format_seconds(probe.seconds_before)} before, {format_seconds(probe.seconds_after)} after")
+    times = Text(f"{format_seconds(probe.seconds_before)} before, {format_seconds(probe.seconds_after)} after")
     if probe.slower:
-        took.append("; slower by more than a fifth", style="yellow")
+        times.append("; slower by more than a fifth", style="yellow")
     grid.add_row("query", Text(printable(probe.sql)))
     grid.add_row("answer", answer)
-    grid.add_row("time", took)
+    grid.add_row("time", times)
     return grid
 
 
@@ -203,3 +203,12 @@ def _facts(record: RunRecord) -> RenderableType:
 
 def _snapshots(record: RunRecord) -> str:
     return " → ".join([str(record.snapshot_before), *(str(snapshot) for snapshot in record.snapshots)])
+
+
+RECORD = RecordText(
+    RunRecord,
+    tuple(kind.value for kind in RunKind),
+    record_text,
+    run_line,
+    lambda stored: arrow(stored["files_compacted"], stored["files_written"], "file"),
+)

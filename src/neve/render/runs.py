@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,15 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.render.bars import Tidy
-from neve.render.phrases import count, moment, printable
+from neve.render.phrases import moment, printable
+from neve.render.records import cell_of, is_unknown
 from neve.render.run import SHORT_ID
 from neve.rewrite.group import RunKind
-from neve.table.units import counted, format_seconds
+from neve.rewrite.record import RunOutcome
+from neve.rewrite.versions import NEWER
+from neve.table.units import format_seconds
 
 UNDER_WAY, INTERRUPTED = "running", "interrupted"
 _FIXED = {"run": "run", "started": "started (UTC)", "what": "what", "took": "took"}
 """Columns that are never folded, with their headers."""
 _GAP, _FOLDED = 2, 13
+_OUTCOMES = {*RunOutcome, UNDER_WAY, INTERRUPTED}
 STYLES = {"done": "green", "partly-done": "yellow", "failed": "red", INTERRUPTED: "yellow"}
 
 
@@ -104,12 +107,14 @@ def _minute(ms: int) -> str:
     return moment(ms)[:16]
 
 
-def run_row_text(row: RunRow) -> RenderableType:
-    """A run without a whole record: it runs, was interrupted, or could not be recorded."""
+def run_row_text(row: RunRow, *, is_newer: bool = False) -> RenderableType:
+    """A run without a whole record: it runs, was interrupted, could not be recorded, or is of a newer release."""
     lines = Text(printable(row.table_name), style="bold")
     ended = {None: "is running", INTERRUPTED: "was interrupted"}.get(row.outcome, f"ended as {row.outcome}")
     reason = f": {printable(row.record['reason'])}" if row.record.get("reason") else ""
     lines.append(f"\nStarted {moment(row.started_ms)} and {ended}{reason}\nRun {row.run_id}", style="not bold")
+    if is_newer or is_unknown(row.kind):
+        lines.append(f"\nOperation {printable(row.kind)}, {NEWER}: --json shows its record", style="not bold")
     if row.outcome == INTERRUPTED and row.kind in tuple(RunKind):
         lines.append(f"\n{printable(f'Finish it with: `neve resume {row.run_id[:SHORT_ID]}`')}", style="not bold")
     return Tidy(lines)
@@ -119,42 +124,16 @@ def _took(row: RunRow) -> str:
     """How long the run worked; empty where nobody knows."""
     if row.finished_ms is None or row.record.get("interrupted"):
         return ""
+    if (elapsed := row.record.get("elapsed_seconds")) is not None:
+        return format_seconds(elapsed)
     return format_seconds((row.finished_ms - (row.record.get("resumed_ms") or row.started_ms)) / 1000)
 
 
 def _result(row: RunRow) -> Text:
     """Numbers where it is done, and in any other case how it ended."""
     outcome = INTERRUPTED if row.record.get("interrupted") else row.outcome or UNDER_WAY
-    numbers = _numbers(row.kind, row.record) if row.finished_ms is not None and outcome != "nothing-to-do" else ""
-    told = [] if outcome == "done" and numbers else [outcome.replace("-", " ")]
+    numbers = cell_of(row.kind, row.record) if row.finished_ms is not None and outcome != "nothing-to-do" else ""
+    told = [] if outcome == "done" and numbers and numbers != NEWER else [outcome.replace("-", " ")]
+    if outcome not in _OUTCOMES and numbers != NEWER:
+        told.append(NEWER)
     return Text(", ".join([*told, numbers] if numbers else told), style=STYLES.get(outcome, ""))
-
-
-def _numbers(kind: str, record: Mapping[str, Any]) -> str:
-    """What a run did, as short as can be."""
-    with suppress(KeyError, TypeError):  # of a run that was interrupted, or of another version
-        return _NUMBERS[kind](record) if kind in _NUMBERS else ""
-    return ""
-
-
-def _arrow(before: int, after: int, what: str) -> str:
-    return f"{count(before)} → {counted(after, what)}"
-
-
-def _ttl(record: Mapping[str, Any]) -> str:
-    rows = record["counts"]["rows_dropped"] + record["counts"]["rows_deleted"]
-    return f"{'would lose' if record['dry_run'] else 'lost'} {counted(rows, 'row')}"
-
-
-_NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    **dict.fromkeys(RunKind, lambda r: _arrow(r["files_compacted"], r["files_written"], "file")),
-    "deletes": lambda r: _arrow(r["deletes_before"], r["deletes_before"] + r["data_files"] - r["deletes_removed"], "delete"),
-    "expire": lambda r: _arrow(r["snapshots_before"], r["snapshots_before"] - len(r["expired"]), "snapshot"),
-    "manifests": lambda r: _arrow(r["manifests_replaced"], r["manifests_written"], "manifest"),
-    "orphans": lambda r: counted(r["taken"], "orphan"),
-    "quarantine": lambda r: f"{r['operation']} {counted(r['files'], 'file')}",
-    "stats": lambda r: counted(len(r["columns"]), "column"),
-    "tags": lambda r: f"{count(len(r['created']))} made, {count(len(r['dropped']))} dropped",
-    "ttl": _ttl,
-    "maintain": lambda r: counted(sum(s["outcome"] in ("done", "partly done") for s in r["steps"]), "step"),
-}

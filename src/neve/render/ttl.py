@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neve.maintenance.record import Operation
 from neve.maintenance.ttl import TtlRecord
 from neve.render.bars import Tidy
 from neve.render.not_due import not_due_section
-from neve.render.phrases import count, headed, moment, printable
+from neve.render.phrases import count, headed, moment, printable, took
+from neve.render.record_text import RecordText
 from neve.render.run import STYLES
 from neve.render.text import INDENT
 from neve.rewrite.record import RunOutcome
-from neve.table.units import counted, exact_seconds, format_bytes, format_seconds
+from neve.table.units import counted, exact_seconds, format_bytes
+
+_SHOWN = 5
+"""How many files are listed that are not dropped as a whole."""
 
 
 def ttl_text(record: TtlRecord) -> RenderableType:
@@ -30,7 +38,7 @@ def ttl_line(record: TtlRecord) -> str:
     if record.outcome is RunOutcome.NOTHING_TO_DO:
         return f"Nothing to do: {reason}"
     if record.outcome is RunOutcome.FAILED:
-        return f"Failed after {format_seconds(record.seconds)}: {reason}"
+        return f"Failed after {took(record)}: {reason}"
     counts = record.counts
     gone = f"{counted(counts.rows_dropped, 'row')} with {counted(counts.files_dropped, 'whole file')}"
     single = f"{counted(counts.rows_deleted, 'row')} out of {counted(counts.files_touched, 'other file')}"
@@ -38,7 +46,7 @@ def ttl_line(record: TtlRecord) -> str:
     if record.dry_run:
         return f"Would remove {told}"
     part = f"; then it failed: {reason}" if record.outcome is RunOutcome.PARTLY_DONE else ""
-    return f"Removed {told} in {format_seconds(record.seconds)}{part}"
+    return f"Removed {told} in {took(record)}{part}"
 
 
 def _facts(record: TtlRecord) -> RenderableType:
@@ -55,8 +63,23 @@ def _facts(record: TtlRecord) -> RenderableType:
         grid.add_row("whole files", f"{count(counts.files_dropped)} with {format_bytes(counts.bytes_dropped)}")
     if counts.files_left:
         grid.add_row("left", f"{counted(counts.files_left, 'file')}: {printable(record.reason or '')}")
+    for file in record.unproved[:_SHOWN]:
+        grid.add_row(
+            "left alone" if file.left else "read row by row", Text(f"{printable(file.path)}: {printable(file.reason)}")
+        )
+    if (more := len(record.unproved) - _SHOWN) > 0:
+        grid.add_row("", f"{counted(more, 'more file')} that metadata alone does not prove expired")
     if record.previewed_by:
         grid.add_row("previewed", record.previewed_by)
-    grid.add_row("id", record.run_id)
+    if record.recorded:
+        grid.add_row("id", record.run_id)
     grid.add_row("snapshot", " → ".join(str(snapshot) for snapshot in (record.snapshot_before, *record.snapshots)))
     return grid
+
+
+def _cell(stored: Mapping[str, Any]) -> str:
+    rows = stored["counts"]["rows_dropped"] + stored["counts"]["rows_deleted"]
+    return f"{'would lose' if stored['dry_run'] else 'lost'} {counted(rows, 'row')}"
+
+
+RECORD = RecordText(TtlRecord, (Operation.TTL.value,), ttl_text, ttl_line, _cell)

@@ -11,7 +11,18 @@ from typing import Self
 
 from neve.health.not_due import NotDue, Unit, after_interval
 from neve.policy.model import Policy
+from neve.rewrite.plan import Skipped
+from neve.table.state import TableState
 from neve.table.units import counted, format_bytes, format_seconds
+
+
+def empty_reason(state: TableState, skipped: list[Skipped]) -> str:
+    """Why a plan has no groups."""
+    if not skipped:
+        return "the table has no data" if state.snapshot is None else "the table has no data files"
+    if len({s.reason for s in skipped}) == 1:
+        return f"{skipped[0].reason} ({len(skipped):,} partitions)" if len(skipped) > 1 else skipped[0].reason
+    return f"none of {len(skipped):,} partitions has files to rewrite now"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from neve.policy.model import Policy
 from neve.rewrite.group import Group, Price, RunKind
 from neve.rewrite.groups import Groups
 from neve.rewrite.kernel_options import NotApplied, RewriteOption
+from neve.rewrite.preview import Preview
 from neve.table.files import FileColumns
 from neve.table.frozen import Frozen
 from neve.table.layout import Layout
@@ -50,7 +51,7 @@ class Preferred(Frozen):
     runner_up_score: float | None = None
 
 
-class Plan(Frozen):
+class Plan(Preview):
     """Everything a run needs to know of the table as it was when it was planned."""
 
     format_version: int = FORMAT_VERSION
@@ -66,6 +67,7 @@ class Plan(Frozen):
     default_spec_id: int
     sort_order_id: int
     planned_at_ms: int
+    metadata_from_cache: bool = False
     policy: Policy
     layout: Layout | None = None
     """The order of rows in the outputs of groups that are `ordered`."""

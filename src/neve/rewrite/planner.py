@@ -32,11 +32,11 @@ from neve.rewrite.group import Kernel, RunKind, Tier
 from neve.rewrite.groups import KERNELS, TIERS, Groups, gather
 from neve.rewrite.kernel_choice import BLOOM_FILTERS, Chosen, GroupTraits, choose_kernels
 from neve.rewrite.kernel_options import RewriteOption, declines, not_applied, wants_bloom_filters
-from neve.rewrite.left_alone import Untouchable, changing, cooling, exceeded, over_limit, slower, too_few
+from neve.rewrite.left_alone import Untouchable, changing, cooling, empty_reason, exceeded, over_limit, slower, too_few
 from neve.rewrite.memory import Memory
 from neve.rewrite.packing import bins_wanted, pack, sort_indices
 from neve.rewrite.plan import Plan, Preferred, Skipped
-from neve.rewrite.selection import Files, Mask, alone, enough
+from neve.rewrite.selection import Files, Mask, alone, enough, listed_twice
 from neve.rewrite.strategies.known import KNOWN
 from neve.rewrite.strategies.proposal import NOTHING, Proposal, joined
 from neve.rewrite.strategies.scoring import score
@@ -142,20 +142,12 @@ def look_ahead(
         not_applied=not_applied(request.options, Counter(KERNELS[code] for code in groups.kernel.tolist())),
         groups=replace(groups, files=place[groups.files]),
         skipped=tuple(skipped),
-        empty_reason=None if len(groups) else _empty_reason(state, skipped),
+        empty_reason=None if len(groups) else empty_reason(state, skipped),
         files=FileColumns(table=files.table.take(pa.array(chosen)), partitions=files.partitions),
     )
     worth = np.zeros(len(files), dtype=bool)
     worth[planner.worth.files] = True
     return Outlook(planned, planner.marked, worth, int(planner.worth.outputs.sum()))
-
-
-def _empty_reason(state: TableState, skipped: list[Skipped]) -> str:
-    if not skipped:
-        return "the table has no data" if state.snapshot is None else "the table has no data files"
-    if len({s.reason for s in skipped}) == 1:
-        return f"{skipped[0].reason} ({len(skipped):,} partitions)" if len(skipped) > 1 else skipped[0].reason
-    return f"none of {len(skipped):,} partitions has files to rewrite now"
 
 
 class _Planner:
@@ -243,12 +235,15 @@ class _Planner:
     def _untouchable(self) -> Iterator[Untouchable]:
         """Yields the partitions that no strategy may touch."""
         request, unprovable = self.request, left_alone(self.files, self.state.specs, self.state.nested)
+        twice = listed_twice(self.files)
         for i, partition in enumerate(self.files.partitions):
             where = self.view.where(i)
             if not self.by_partition.data_files[i]:
                 yield Untouchable.until(i, where, "no data files", "rows are written there")
             elif i in unprovable:
                 yield Untouchable.until(i, where, unprovable[i], "these deletes are gone")
+            elif i in twice:
+                yield Untouchable.until(i, where, twice[i], "each data file is listed once")
             elif request.partitions and not any(fnmatchcase(partition.path, pattern) for pattern in request.partitions):
                 yield Untouchable.until(i, where, "not asked for", "--partition names it")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from neve.health.condition import Condition, Statistics
 from neve.health.not_due import NotDue
 from neve.health.queries import QueryGain
 from neve.rewrite.content import ProbeResult
+from neve.rewrite.elapsed import Timed
 from neve.rewrite.group import Kernel, RunKind
 from neve.rewrite.kernel_options import NotApplied
 from neve.rewrite.proof import Proof
@@ -54,8 +58,9 @@ class GroupRecord(Frozen):
     committed_ms: int | None = None
     """When its commit landed; None if it did not, or if it landed in a process that was interrupted before it noted this."""
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    cpu_seconds: float | None = None
+    """None if it was not measured, as with the spark kernel."""
+    peak_memory_bytes: int | None = None
     traceback: str | None = None
     """Of an unexpected exception, for whoever fixes its cause."""
 
@@ -75,28 +80,72 @@ class SnapshotExpiry(Frozen):
     files_without_size: int = 0
 
 
-class RunRecord(Frozen):
-    """One run. `before`, `after` and `stats` are None where the table could not be looked at; `incident` needs a person."""
+class Record(Timed):
+    """What the records of all operations have in common. Read by whatever lists, shows or rolls back runs."""
 
-    format_version: int = FORMAT_VERSION
-    kind: RunKind = RunKind.COMPACT
-    run_id: str
+    json_order: ClassVar[str] = ""
+    """The fields that JSON begins with, as releases have always written them."""
+
+    run_id: str | None
+    """The id under which the state store has the run; None for a run that is not recorded."""
     table: str
     table_uuid: str
     branch: str = MAIN
     outcome: RunOutcome
-    empty_reason: str | None
     not_due: tuple[NotDue, ...] = ()
     """If nothing was to do: the rules that were checked, with thresholds, measured values and when they would be due."""
+    started_ms: int
+    finished_ms: int
+    snapshot_before: int | None = None
+    snapshots: tuple[int, ...] = ()
+    """That it committed."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return (self.finished_ms - self.started_ms) / 1000
+
+    @property
+    def recorded_id(self) -> str:
+        """The id of a run that is recorded. Raises ValueError for another one."""
+        if self.run_id is None:
+            raise ValueError(f"the run over {self.table} is not recorded")
+        return self.run_id
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether the run did anything that its record explains. A run that found nothing to do is not recorded."""
+        return self.outcome is not RunOutcome.NOTHING_TO_DO
+
+    def unrecorded(self) -> Self:
+        """The record of a run that the state store does not have: without an id, which nobody could look up."""
+        return self.model_copy(update={"run_id": None})
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dumped(self)
+        for name in Timed.model_fields:  # records of earlier versions have none, and are written as they were
+            if values.get(name) is None:
+                values.pop(name, None)
+        return {name: values[name] for name in (*self.json_order.split(), *values) if name in values}
+
+
+class RunRecord(Record):
+    """One run. `before`, `after` and `stats` are None where the table could not be looked at; `incident` needs a person."""
+
+    json_order: ClassVar[str] = (
+        "format_version kind run_id table table_uuid branch outcome empty_reason not_due incident table_gone "
+        "started_ms resumed_ms finished_ms"
+    )
+
+    format_version: int = FORMAT_VERSION
+    kind: RunKind = RunKind.COMPACT
+    empty_reason: str | None
     incident: str | None = None
     table_gone: str | None = None
     """How the table was lost, if it was dropped, renamed or replaced during the run."""
-    started_ms: int
     resumed_ms: int | None = None
     """When it was last taken up again, None if it was never interrupted."""
-    finished_ms: int
-    snapshot_before: int | None
-    snapshots: tuple[int, ...]
     groups: tuple[GroupRecord, ...]
     files_compacted: int
     files_written: int

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from neve.rewrite.journal import JournaledGroup, JournaledRun
+from neve.rewrite.preview import Preview
 from neve.rewrite.record import GroupState
 from neve.rewrite.work_order import WorkResult
 from neve.table.frozen import Frozen
@@ -36,7 +37,7 @@ class RemainingGroup(Frozen):
     input_bytes: int
 
 
-class Remaining(Frozen):
+class Remaining(Preview):
     """What a resume of a run does."""
 
     run_id: str

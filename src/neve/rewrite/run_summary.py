@@ -44,7 +44,7 @@ def record_of(
     records: Mapping[int, GroupRecord],
     snapshots: Sequence[int],
     *,
-    run_id: str,
+    run_id: str | None,
     started_ms: int,
     finished_ms: int,
     resumed_ms: int | None = None,

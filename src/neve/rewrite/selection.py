@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from neve.policy.model import Policy
 from neve.rewrite.group import Tier
@@ -98,3 +99,19 @@ def alone(files: Files, policy: Policy) -> Mask:
 def enough(files: Column | int, size: Column | int, policy: Policy) -> Mask:
     """Whether so many files with so many bytes are worth a commit: by their number, or since they nearly fill an output."""
     return (np.asarray(files) >= policy.min_input_files) | (4 * np.asarray(size) >= 3 * policy.target_file_size_bytes)
+
+
+def listed_twice(files: FileColumns) -> dict[int, str]:
+    """By partition, the reason why it is left alone: the snapshot lists one of its data files more than once.
+
+    Readers see the rows of such a file as often as it is listed. Iceberg removes all entries of a path together and counts
+    them as one, so that no commit can replace the file and keep the rows.
+    """
+    data = np.flatnonzero(files.column("content") == DATA)
+    paths = files.table.column("path").take(pa.array(data)).combine_chunks().dictionary_encode()
+    numbers = paths.indices.to_numpy()
+    repeated = np.bincount(numbers, minlength=1)[numbers] > 1
+    homes = files.column("partition")[data][repeated].tolist()
+    names = [paths.dictionary[number].as_py() for number in numbers[repeated].tolist()]
+    hint = "write its rows to new files, or remove it and add it once"
+    return {home: f"the table lists data file {name} more than once: {hint}" for home, name in zip(homes, names, strict=True)}

@@ -159,7 +159,8 @@ class OpenedFile(Frozen):
     rows: int | None = None
     row_groups: int | None = None
     columns: int | None = None
-    """Leaf columns of its schema. None where only the size was looked at, as of ORC and Avro files."""
+    """Leaf columns of its schema. What a reader does not tell is None: of ORC files row groups and columns, of Avro files all
+    but the size."""
 
 
 class OutputFile(Frozen):
@@ -220,5 +221,6 @@ class WorkResult(Frozen):
     """Where each row went, if the kernel can tell: what deletes that come too late are moved by."""
     delete_reads: int = 0
     seconds: float
-    cpu_seconds: float
-    peak_memory_bytes: int
+    cpu_seconds: float | None = None
+    """None if it was not measured: Spark's own reader and writer run in Spark's tasks."""
+    peak_memory_bytes: int | None = None

@@ -113,7 +113,7 @@ class CatalogSettings(Section):
     scope: str | None = Field(None, description="The OAuth2 scope asked for.")
     vended_credentials: bool = Field(False, description="Whether the catalog hands out the storage's credentials.")
     lock_manager: str | None = Field(
-        None, description="The lock manager's class; without one a hadoop catalog on an object store is only read."
+        None, description="The lock manager's class; without one a hadoop catalog is only read, except on the local disk."
     )
     timeout_seconds: Seconds = Field(
         30,

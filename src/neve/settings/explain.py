@@ -34,7 +34,7 @@ def explain_settings(settings: Settings, layer: Layer) -> list[Row]:
         ("cache", "directory"): settings.cache.path,
     }
     rows = []
-    for path, value, field in _values(settings, ()):
+    for path, value, field in values_of(settings, ()):
         shown = stand_ins.get(path) if value is None else value
         if shown is not None and shown != ():
             origin = layer[path].origin if path in layer else DEFAULT
@@ -55,18 +55,19 @@ def explain_policy(policy: Policy, origins: Mapping[str, Origin]) -> list[Row]:
     return rows
 
 
-def _values(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+def values_of(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """Every value with its key and its field; the policy and other profiles apart."""
     for name, field in type(model).model_fields.items():
         key = (*path, str(field.alias))
         value = getattr(model, name)
         if key in (("policy",), ("profiles",)):
             continue
         if isinstance(value, BaseModel):
-            yield from _values(value, key)
+            yield from values_of(value, key)
         elif isinstance(value, dict):
             for entry, inner in value.items():
                 nested = isinstance(inner, BaseModel)
-                yield from _values(inner, (*key, entry)) if nested else [((*key, entry), inner, None)]
+                yield from values_of(inner, (*key, entry)) if nested else [((*key, entry), inner, None)]
         else:
             yield key, value, field
 

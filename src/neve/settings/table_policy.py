@@ -21,6 +21,7 @@ from neve.settings.origins import Origin, OriginKind
 from neve.settings.presets import with_preset
 from neve.settings.problems import Problem
 from neve.settings.section import nearest
+from neve.table.properties import NOTES
 from neve.table.units import exact_bytes, exact_seconds
 
 log = logging.getLogger(__name__)
@@ -132,9 +133,7 @@ def _problem(found: Contradiction, entries: Entries) -> Problem:
 
 def _warn_of_unknown(table_properties: Mapping[str, str]) -> None:
     # Not refused: a newer release may have written the property.
-    # Spelled out, since the modules that own them bring Arrow.
-    own = {name for knob in knobs().values() for name in knob.properties}
-    own |= {"neve.lease", "neve.prevention", "neve.last-writes"}
+    own = {name for knob in knobs().values() for name in knob.properties} | NOTES
     for name in table_properties:
         if name.startswith("neve.") and name not in own:
             log.warning("table property %s is not known to this release%s", name, nearest(name, own))

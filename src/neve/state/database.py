@@ -16,7 +16,9 @@ from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from neve.errors import MissingExtraError, StateError
-from neve.state.location import MEMORY, driver_url, sqlite_file
+from neve.outage import denial, outage
+from neve.settings.databases import CONNECT_TIMEOUT, default_wait, driver_url, longer_wait
+from neve.state.location import MEMORY, sqlite_file
 
 BUSY_SECONDS = 30
 """How long to wait for what another process has locked."""
@@ -32,7 +34,9 @@ def connect(url: str, *, create: bool) -> Engine:
     try:
         parsed = make_url(driver_url(url))
         if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_pre_ping=True)
+            seconds = default_wait(driver_url(url))
+            arguments = {} if seconds is None else {CONNECT_TIMEOUT: seconds}
+            return create_engine(parsed, pool_pre_ping=True, connect_args=arguments)
         engine = _sqlite_engine(url, create=create)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
@@ -113,7 +117,7 @@ def guarded(engine: Engine, action: str) -> Iterator[None]:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
         # SQLite's own where a connection is prepared, before SQLAlchemy watches over it.
-        raise failure(error, action, engine.url.render_as_string(hide_password=True)) from error
+        raise failure(error, action, shown(str(engine.url.render_as_string(hide_password=False)))) from error
 
 
 def failure(error: Exception, action: str, where: str) -> StateError:
@@ -124,12 +128,19 @@ def failure(error: Exception, action: str, where: str) -> StateError:
     if getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE == sqlite3.SQLITE_READONLY:
         # SQLite keeps a log beside the file, and needs to write even where we only read.
         reason, hint = "its file or its directory is read-only", "Make both writable, or set state.url."
+    elif not isinstance(cause, sqlite3.Error) and (found := outage(error)) is not None:
+        reason = f"the database did not answer ({found.cause})"
+        hint = "Check state.url, and that the database server is up; `neve doctor` tests it."
+        hint += longer_wait(found.cause, where, "state.url")
+    elif not isinstance(cause, sqlite3.Error) and (words := denial(error)) is not None:
+        reason, hint = f"access denied ({words})", "Check the user and the password in state.url."
     return StateError(f"Cannot {action} state store {where}: {reason}", hint=hint)
 
 
 def shown(url: str) -> str:
-    """The URL without its password, as far as it can be read."""
+    """The URL without its password and its driver, as far as it can be read."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        parsed = make_url(url)
+        return parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
     except (SQLAlchemyError, ValueError):
         return "with this URL"

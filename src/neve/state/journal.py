@@ -14,14 +14,17 @@ from sqlalchemy import Connection, Engine, and_, bindparam, insert, null, select
 from neve.commit.lease_terms import LEASE_MS, shown_time
 from neve.commit.owner import shown
 from neve.errors import LeaseHeldError, RunTakenOverError, StateError
-from neve.rewrite.journal import JournaledGroup, JournaledRun
-from neve.rewrite.plan import Plan
+from neve.rewrite.journal import JournaledRun
+from neve.rewrite.plan import FORMAT_VERSION as PLAN_FORMAT
 from neve.rewrite.record import GroupState, RunRecord
+from neve.rewrite.versions import NEWER, UPGRADE, unknown_parts
+from neve.rewrite.work_order import FORMAT_VERSION as RESULT_FORMAT
 from neve.rewrite.work_order import WorkResult
 from neve.state import schema
 from neve.state.database import bound_waits, clock_ms, guarded, writing
 from neve.state.rows import Claim
 
+_OPEN = (schema.runs.c.finished_ms.is_(None), schema.runs.c.plan.is_not(None))
 _BATCH = 500
 """Prefixes in one query: databases bound how many parameters one may have."""
 
@@ -176,12 +179,21 @@ def drop_results(connection: Connection, run_id: str) -> None:
     connection.execute(update(schema.run_groups).where(ended).values(result=null()))
 
 
-def unfinished(engine: Engine) -> tuple[JournaledRun, ...]:
-    """Runs that were begun and never ended, oldest first."""
-    query = select(schema.runs).where(schema.runs.c.finished_ms.is_(None), schema.runs.c.plan.is_not(None))
+def unfinished(engine: Engine, begins: str = "") -> tuple[JournaledRun, ...]:
+    """Runs that were begun and never ended, oldest first; those whose id begins so. Raises StateError if one cannot be read."""
+    query = select(schema.runs).where(*_OPEN, schema.runs.c.run_id.startswith(begins, autoescape=True))
     with guarded(engine, "read"), engine.connect() as connection:
         rows = connection.execute(query.order_by(schema.runs.c.started_ms)).all()
         return tuple(_read(row, connection.execute(_groups(row.run_id)).all()) for row in rows if row.plan)
+
+
+def planned_snapshots(engine: Engine, table_uuid: str) -> dict[str, int]:
+    """The snapshot that each unfinished run of a table was planned from, by run; also if a newer release wrote its journal."""
+    query = select(schema.runs.c.run_id, schema.runs.c.plan).where(*_OPEN, schema.runs.c.table_uuid == table_uuid)
+    with guarded(engine, "read"), engine.connect() as connection:
+        rows = connection.execute(query.order_by(schema.runs.c.started_ms)).all()
+        snapshots = {row.run_id: row.plan.get("snapshot_id") for row in rows if row.plan}
+        return {run_id: snapshot for run_id, snapshot in snapshots.items() if snapshot is not None}
 
 
 def landed_before(engine: Engine, table_uuid: str, prefixes: Iterable[str]) -> dict[str, RunRecord]:
@@ -202,7 +214,7 @@ def landed_before(engine: Engine, table_uuid: str, prefixes: Iterable[str]) -> d
 
 def _record(document: Any) -> RunRecord | None:
     try:
-        return RunRecord.model_validate(document)
+        return RunRecord.model_validate(document, extra="ignore")
     except ValidationError:
         return None  # a record that could not be stored whole, or one of another version
 
@@ -216,29 +228,39 @@ def _groups(run_id: str) -> Any:
 
 
 def _read(row: Any, groups: Iterable[Any]) -> JournaledRun:
+    """The run as it was written down. Strict: whoever takes it over must honor all that the journal says."""
     try:
-        return _run(row, groups)
+        found = JournaledRun.model_validate(_document(row, groups))
     except ValidationError as error:
-        raise StateError(
-            f"Cannot read the journal of run {row.run_id}: it was written by another version of neve",
-            hint="Resume the run with the version that began it.",
-        ) from error
+        raise _unreadable(row.run_id, unknown_parts(error)) from error
+    if newer := _newer_formats(found):
+        raise _unreadable(row.run_id, newer)
+    return found
 
 
-def _run(row: Any, groups: Iterable[Any]) -> JournaledRun:
-    return JournaledRun(
-        run_id=row.run_id,
-        owner=row.owner or "",
-        token=row.token,
-        started_ms=row.started_ms,
-        plan=Plan.model_validate(row.plan),
-        groups=tuple(
-            JournaledGroup(
-                group_id=group.group_id,
-                output_prefix=group.output_prefix,
-                state=GroupState(group.state),
-                result=WorkResult.model_validate(group.result) if group.result else None,
-            )
-            for group in groups
-        ),
+def _document(row: Any, groups: Iterable[Any]) -> dict[str, Any]:
+    names = ("group_id", "output_prefix", "state")
+    return {
+        "run_id": row.run_id,
+        "owner": row.owner or "",
+        "token": row.token,
+        "started_ms": row.started_ms,
+        "plan": row.plan,
+        "groups": [{name: getattr(group, name) for name in names} | {"result": group.result or None} for group in groups],
+    }
+
+
+def _newer_formats(run: JournaledRun) -> tuple[str, ...]:
+    """The format versions that this release does not know."""
+    plan = [f"plan.format_version {run.plan.format_version}"] if run.plan.format_version > PLAN_FORMAT else []
+    results = {group.result.format_version for group in run.groups if group.result is not None}
+    return (*plan, *(f"result.format_version {version}" for version in sorted(results) if version > RESULT_FORMAT))
+
+
+def _unreadable(run_id: str, unknown: tuple[str, ...]) -> StateError:
+    reason = f"{NEWER} (unknown: {', '.join(unknown)})" if unknown else "written by another version of Neve"
+    hint = "the version that began it."
+    return StateError(
+        f"Cannot read the journal of run {run_id}: it was {reason}",
+        hint=f"{UPGRADE} resume the run with {hint}" if unknown else f"Resume the run with {hint}",
     )

@@ -17,12 +17,6 @@ def sqlite_file(url: str) -> Path | None:
     return Path(rest.removeprefix("/").partition("?")[0])
 
 
-def driver_url(url: str) -> str:
-    """The URL with the PostgreSQL driver that the extra installs, where it names none."""
-    scheme, separator, rest = url.partition("://")
-    return f"postgresql+psycopg2{separator}{rest}" if scheme in ("postgresql", "postgres") else url
-
-
 def make_directory(directory: Path) -> None:
     """Makes the directory of a SQLite file."""
     try:

@@ -49,6 +49,7 @@ _temporary = Table(
     Column("path", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("size_bytes", BigInteger),
+    Column("modified_ms", BigInteger),
     prefixes=["TEMPORARY"],
 )
 _c = schema.quarantine.c
@@ -90,7 +91,7 @@ def _gathered(connection: Connection, files: Iterable[Candidate]) -> Iterator[No
         _temporary.create(connection, checkfirst=False)
     try:
         for batch in _batches(files):
-            rows = [{"path": file.path, "reason": file.reason, "size_bytes": file.size_bytes} for file in batch]
+            rows = [file.model_dump(include=set(_temporary.c.keys())) for file in batch]
             with connection.begin():
                 connection.execute(insert(_temporary), rows)
         yield
@@ -104,11 +105,13 @@ def _merge(engine: Engine, values: dict[str, Any]) -> Any:
     gathered = _temporary.c
     # Grouped, since PostgreSQL changes no row twice in one statement; `true`, since SQLite could not read it without.
     once = select(
-        *(literal(value) for value in values.values()), gathered.path, func.min(gathered.reason), func.max(gathered.size_bytes)
+        *(literal(value) for value in values.values()),
+        *(gathered.path, func.min(gathered.reason), func.max(gathered.size_bytes), func.max(gathered.modified_ms)),
     )
     once = once.where(true()).group_by(gathered.path).order_by(gathered.path)
-    upsert = upsert.from_select([*values, "path", "reason", "size_bytes"], once)
-    anew = {name: upsert.excluded[name] for name in ("run_id", "fate", "reason", "size_bytes", "recorded_ms", "changed_ms")}
+    gathered_names = ("reason", "size_bytes", "modified_ms")
+    upsert = upsert.from_select([*values, "path", *gathered_names], once)
+    anew = {name: upsert.excluded[name] for name in ("run_id", "fate", "recorded_ms", "changed_ms", *gathered_names)}
     return upsert.on_conflict_do_update(
         index_elements=[_c.table_uuid, _c.path],
         set_={**anew, "trash_path": null()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every schema version that this release knows, oldest first."""
 HEAD = VERSIONS[-1]
 
@@ -116,6 +116,7 @@ quarantine = Table(
     Column("recorded_ms", BigInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
     Column("trash_path", Text),
+    Column("modified_ms", BigInteger),
     Index("ix_quarantine_due", "table_uuid", "fate", "changed_ms", "path"),
 )
 

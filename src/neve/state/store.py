@@ -165,7 +165,7 @@ class StateStore:
         """
         from neve.state import writing
 
-        writing.keep_run(self._engine, record, compacted, self._claims.get(record.run_id))
+        writing.keep_run(self._engine, record, compacted, self._claims.get(record.recorded_id))
         self._tidy(record.finished_ms)
 
     def _tidy(self, now_ms: int) -> None:
@@ -244,11 +244,18 @@ class StateStore:
 
         return journal.landed_before(self._engine, table_uuid, prefixes)
 
-    def unfinished(self) -> tuple[JournaledRun, ...]:
-        """Runs that were begun and never ended, oldest first."""
+    def unfinished(self, begins: str = "") -> tuple[JournaledRun, ...]:
+        """Runs that were begun and never ended, oldest first; those whose id begins so. Raises StateError if one cannot be
+        read."""
         from neve.state import journal
 
-        return journal.unfinished(self._engine)
+        return journal.unfinished(self._engine, begins)
+
+    def planned_snapshots(self, table_uuid: str) -> Mapping[str, int]:
+        """The snapshot that each unfinished run of a table was planned from, by run."""
+        from neve.state import journal
+
+        return journal.planned_snapshots(self._engine, table_uuid)
 
     def take_lease(
         self, table_uuid: str, *, run_id: str, owner: str, now_ms: int, lease_ms: int, gone: int | None = None

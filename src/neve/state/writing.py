@@ -60,7 +60,7 @@ def withdraw_compactions(engine: Engine, commits: Iterable[CompactionCommit]) ->
 
 def keep_run(engine: Engine, record: RunRecord, compacted: Iterable[Compacted], claim: Claim | None) -> None:
     """Stores a run that ended: its commits, what became of its groups, and its record. A journaled run only for its owner."""
-    run = Run(record.run_id, record.table_uuid, record.table, record.kind.value, record.started_ms)
+    run = Run(record.recorded_id, record.table_uuid, record.table, record.kind.value, record.started_ms)
     outputs = [
         StoredOutput(path=output.path, row_groups=output.row_groups, bytes=output.size_bytes, rows=output.records)
         for group in record.groups

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from neve.errors import AccessDeniedError, BadRequestError, MissingFileError, NeveError, StorageError
 from neve.kernels.streams import LocalSink, LocalSource, Sink, Source
+from neve.outage import Outage, denial, outage, public_address
 from neve.table.location import Address, address
 
 _S3_KEYS = {
@@ -80,13 +81,13 @@ class Storage:
         """A file to read, of this size."""
         if _is_local(location):
             return LocalSource(local_path(location))
-        return _RemoteSource(self._filesystem(location), key_of(location), location, size_bytes)
+        return _RemoteSource(self._filesystem(location), key_of(location), location, size_bytes, self._endpoint)
 
     def stored(self, location: str) -> Source:
         """A file to read, of the size that it has now, which the storage is asked for."""
         if _is_local(location):
             return LocalSource(local_path(location))
-        source = _RemoteSource(self._filesystem(location), key_of(location), location, 0)
+        source = _RemoteSource(self._filesystem(location), key_of(location), location, 0, self._endpoint)
         source.measure()
         return source
 
@@ -99,7 +100,7 @@ class Storage:
             with translated(location, "create"):
                 path.parent.mkdir(parents=True, exist_ok=True)
             return LocalSink(path)
-        return _RemoteSink(self._filesystem(location), key_of(location), location)
+        return _RemoteSink(self._filesystem(location), key_of(location), location, self._endpoint)
 
     def begins_with(self, prefix: str) -> list[str]:
         """The files whose location begins so."""
@@ -109,7 +110,7 @@ class Storage:
             return [f"{directory}/{file}" for file in found if file.lstrip(".").startswith(name)]
         from pyarrow.fs import FileSelector
 
-        with translated(directory, "list"):
+        with translated(directory, "list", endpoint=self._endpoint):
             entries = self._filesystem(prefix).get_file_info(FileSelector(key_of(directory), allow_not_found=True))
         return [f"{directory}/{entry.base_name}" for entry in entries if entry.base_name.startswith(name)]
 
@@ -122,7 +123,7 @@ class Storage:
         from pyarrow.fs import FileSelector, FileType
 
         key = key_of(directory).rstrip("/")
-        with translated(directory, "list"):
+        with translated(directory, "list", endpoint=self._endpoint):
             found = self._filesystem(directory).get_file_info(FileSelector(key, allow_not_found=True, recursive=recursive))
         for info in found:
             path = f"{directory.rstrip('/')}{info.path[len(key) :]}"
@@ -130,6 +131,10 @@ class Storage:
                 yield StorageEntry(path, None, None)
             elif info.type == FileType.File:
                 yield StorageEntry(path, info.size, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+
+    @property
+    def _endpoint(self) -> str | None:
+        return self._properties.get("s3.endpoint")
 
     def _filesystem(self, location: str) -> Any:
         kind = kind_of(location)
@@ -179,7 +184,10 @@ def _is_text(name: str) -> bool:
 
 
 class RealDirectories:
-    """Resolves symbolic links of local directories, each directory above them once."""
+    """Resolves symbolic links of local directories, each directory above them once.
+
+    On a disk that ignores upper and lower case, or how accents are encoded, a directory gets the name that a listing shows.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {"": "", "/": ""}
@@ -194,10 +202,28 @@ class RealDirectories:
             if not directory.startswith("/") or name in ("", ".", ".."):
                 found = os.path.realpath(directory).rstrip("/")
             else:
-                here = f"{self(above)}/{name}"
+                here = f"{self(above)}/{_name_on_disk(self(above), name)}"
                 found = os.path.realpath(here).rstrip("/") if os.path.islink(here) else here  # noqa: PTH114
             self._known[directory] = found
         return found
+
+
+def _name_on_disk(directory: str, name: str) -> str:
+    """The name by which a directory lists what it opens by this one; the name itself where there is no other."""
+    import os
+    from unicodedata import normalize
+
+    def alike(text: str) -> str:
+        return normalize("NFC", normalize("NFC", text).casefold())
+
+    spelled = {name.swapcase(), normalize("NFC", name), normalize("NFD", name)} - {name}
+    if not any(os.path.lexists(f"{directory}/{other}") for other in spelled):
+        return name
+    with suppress(OSError):
+        listed = os.listdir(f"{directory}/")  # noqa: PTH208
+        if name not in listed and os.path.lexists(f"{directory}/{name}"):
+            return next((other for other in listed if alike(other) == alike(name)), name)
+    return name
 
 
 def kind_of(location: str) -> str:
@@ -230,14 +256,15 @@ def _unnameable(location: Address) -> str | None:
 
 
 class _RemoteSource:
-    def __init__(self, filesystem: Any, key: str, location: str, size_bytes: int) -> None:
+    def __init__(self, filesystem: Any, key: str, location: str, size_bytes: int, endpoint: str | None = None) -> None:
         self.path = location
+        self._endpoint = endpoint
         self.size_bytes = size_bytes
         self._filesystem = filesystem
         self._key = key
 
     def read_at(self, offset: int, length: int) -> bytes:
-        with translated(self.path, "read"):
+        with translated(self.path, "read", endpoint=self._endpoint):
             data = bytes(self._file.read_at(length, offset))
         if len(data) != length:
             raise StorageError(f"Cannot read {self.path}: it ended after {offset + len(data)} bytes")
@@ -245,7 +272,7 @@ class _RemoteSource:
 
     def measure(self) -> None:
         """Takes the size that the storage tells."""
-        with translated(self.path, "open"):
+        with translated(self.path, "open", endpoint=self._endpoint):
             self.size_bytes = int(self._file.size())
 
     @cached_property
@@ -255,19 +282,19 @@ class _RemoteSource:
 
 
 class _RemoteSink:
-    def __init__(self, filesystem: Any, key: str, location: str) -> None:
-        self._location = location
-        with translated(location, "create"):
+    def __init__(self, filesystem: Any, key: str, location: str, endpoint: str | None = None) -> None:
+        self._location, self._endpoint = location, endpoint
+        with translated(location, "create", endpoint=endpoint):
             self._stream = filesystem.open_output_stream(key)
         self._filesystem, self._key = filesystem, key
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        with translated(self._location, "write"):
+        with translated(self._location, "write", endpoint=self._endpoint):
             self._stream.write(data)
 
     def close(self) -> None:
-        with translated(self._location, "complete"):
+        with translated(self._location, "complete", endpoint=self._endpoint):
             self._stream.close()
         self._open = False
 
@@ -283,15 +310,15 @@ class _RemoteSink:
 
     def take_back(self) -> None:
         self.abort()
-        with translated(self._location, "delete"), suppress(FileNotFoundError):
+        with translated(self._location, "delete", endpoint=self._endpoint), suppress(FileNotFoundError):
             self._filesystem.delete_file(self._key)
 
 
 class translated:  # noqa: N801 - reads as a verb
     """Turns pyarrow's OSError into ours."""
 
-    def __init__(self, location: str, verb: str) -> None:
-        self._location, self._verb = location, verb
+    def __init__(self, location: str, verb: str, *, endpoint: str | None = None) -> None:
+        self._location, self._verb, self._endpoint = location, verb, endpoint
 
     def __enter__(self) -> None:
         return None
@@ -301,6 +328,29 @@ class translated:  # noqa: N801 - reads as a verb
             return
         text = " ".join(str(error).split())[:300]
         if isinstance(error, PermissionError) or _DENIED.search(text):
-            raise AccessDeniedError(f"Cannot {self._verb} {self._location}: access denied ({text})") from error
+            reason = denial(error) or text
+            raise AccessDeniedError(f"Cannot {self._verb} {self._location}: access denied ({reason})") from error
+        if (found := outage(error)) is not None and not _is_local(self._location):
+            raise unreachable_storage(found, self._location, self._verb, self._endpoint) from error
         kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
         raise kind(f"Cannot {self._verb} {self._location}: {text}") from error
+
+
+def rewritten(location: str) -> StorageError:
+    """What to raise for a file that is not the one that was checked."""
+    return StorageError(f"Cannot move {location}: it was written again since it was checked")
+
+
+def unreachable_storage(
+    found: Outage, location: str, verb: str, endpoint: str | None = None, *, catalog: str = "NAME"
+) -> StorageError:
+    """What to raise where storage is down or answered with an error."""
+    where = public_address(endpoint or found.address)
+    at = f" at {where}" if where else ""
+    if found.cause.startswith("answered"):
+        reason = f"the storage{at} {found.cause}"
+    else:
+        reason = f"the storage did not answer{at} ({found.cause})"
+    trust = " Add the authority of its certificate to the trust store of this machine." if "not trusted" in found.cause else ""
+    hint = f"Check the endpoint under catalogs.{catalog}.storage, and that its server is up; `neve doctor` tests it.{trust}"
+    return StorageError(f"Cannot {verb} {location}: {reason}", hint=hint)

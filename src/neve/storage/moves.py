@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from neve.errors import BadRequestError, NeveError, StorageError
-from neve.maintenance.quarantine import TRASH
+from neve.maintenance.quarantine import TRASH, StoredFile
 from neve.maintenance.removal import Unreachable, require, require_trash
-from neve.storage.files import kind_of, local_path, translated
+from neve.storage.files import kind_of, local_path, rewritten, translated
 
 if TYPE_CHECKING:
     from neve.ports import FileStore
@@ -31,17 +31,17 @@ class StoredFiles:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = dict(properties)
 
-    def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """The size of each; None where there is no such file."""
-        found: dict[str, int | None] = {}
+    def stat(self, paths: Sequence[str]) -> list[StoredFile | None]:
+        """The size and time of each; None where there is no such file."""
+        found: dict[str, StoredFile | None] = {}
         for store, ours in self._by_store(paths, str):
-            found.update(zip(ours, store.sizes(ours), strict=True))
+            found.update(zip(ours, store.stat(ours), strict=True))
         return [found[path] for path in paths]
 
-    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable, seen: Mapping[str, StoredFile]) -> dict[str, str]:
         """Moves files within their storage, and overwrites none."""
         require(proof, (source for source, _ in moves))
-        return _joined(store.move(ours, proof) for store, ours in self._by_store(moves, lambda move: move[0]))
+        return _joined(store.move(ours, proof, seen) for store, ours in self._by_store(moves, lambda move: move[0]))
 
     def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Moves files out of a trash, and overwrites none."""
@@ -92,14 +92,14 @@ class StoredFiles:
 class LocalFiles:
     """Files on a disk of this machine. A move is a rename, so that it happens wholly or not at all."""
 
-    def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """The size of each; None where there is no such file."""
-        return [_size(path) for path in paths]
+    def stat(self, paths: Sequence[str]) -> list[StoredFile | None]:
+        """The size and time of each; None where there is no such file."""
+        return [_stat(path) for path in paths]
 
-    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
-        """Renames files, and overwrites none."""
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable, seen: Mapping[str, StoredFile]) -> dict[str, str]:
+        """Renames files that are still those that were seen, and overwrites none."""
         require(proof, (source for source, _ in moves))
-        return _renamed(moves)
+        return _tried(((move[0], move) for move in moves), lambda move: _rename_seen(*move, seen[move[0]]))
 
     def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
         """The same for files in a trash."""
@@ -139,12 +139,25 @@ def _renamed(moves: Sequence[tuple[str, str]]) -> dict[str, str]:
     return _tried(((source, (source, target)) for source, target in moves), lambda move: _rename(*move))
 
 
-def _size(path: str) -> int | None:
+def _stat(path: str) -> StoredFile | None:
     with translated(path, "look at"):
         try:
-            return Path(local_path(path)).stat().st_size
+            found = Path(local_path(path)).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return StoredFile(found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _rename_seen(source: str, target: str, seen: StoredFile) -> None:
+    """Renames a file unless it was written again. A writer may come between the check and the rename, so what has arrived is
+    checked too."""
+    if _stat(source) not in (None, seen):
+        raise rewritten(source)
+    _rename(source, target)
+    if _stat(target) != seen:
+        _link(target, source)  # overwrites nothing
+        _unlink(target)
+        raise rewritten(source)
 
 
 def _rename(source: str, target: str) -> None:

@@ -11,8 +11,10 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from neve.errors import NeveError, StorageError
+from neve.maintenance.quarantine import StoredFile
 from neve.maintenance.removal import Unreachable, require, require_trash
-from neve.storage.s3_objects import MISSING, S3Objects, at_once, place_of, translated
+from neve.storage.files import rewritten
+from neve.storage.s3_objects import MISSING, S3Objects, at_once, place_of, stored, translated
 from neve.table.units import GIB
 
 _T = TypeVar("_T")
@@ -31,10 +33,10 @@ class S3Files(S3Objects):
         super().__init__(properties)
         self._versioned: dict[str, bool] = {}
 
-    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable) -> dict[str, str]:
-        """Copies, compares and deletes; overwrites nothing."""
+    def move(self, moves: Sequence[tuple[str, str]], proof: Unreachable, seen: Mapping[str, StoredFile]) -> dict[str, str]:
+        """Copies, compares and deletes objects that are still those that were seen; overwrites nothing."""
         require(proof, (source for source, _ in moves))
-        return self._tried(lambda move: self._move(*move), moves, [source for source, _ in moves])
+        return self._tried(lambda move: self._move(*move, seen[move[0]]), moves, [source for source, _ in moves])
 
     def put_back(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
         """The same for objects in a trash."""
@@ -92,25 +94,31 @@ class S3Files(S3Objects):
 
         return {path: why for path, why in zip(paths, at_once(tried, items), strict=True) if why is not None}
 
-    def _move(self, source: str, target: str) -> None:
-        self._copied(source, target)
+    def _move(self, source: str, target: str, seen: StoredFile | None = None) -> None:
+        """Checks again right before the delete: a writer may have replaced the object while it was copied."""
+        copied = self._copied(source, target, seen)
         bucket, key = place_of(source)
+        if not is_unchanged(copied, self._head(source)):
+            self._delete(*_one(target))
+            raise rewritten(source)
         with translated("delete", source):
             self._client.delete_object(Bucket=bucket, Key=key)
 
-    def _copied(self, source: str, target: str) -> None:
-        """Copies an object and compares the copy with it. Overwrites nothing."""
+    def _copied(self, source: str, target: str, seen: StoredFile | None = None) -> Any:
+        """Copies an object, compares the copy with it and returns the head of the original. Overwrites nothing."""
         head = self._head(source)
         if head is None:
             raise StorageError(f"Cannot move {source}: it is not there")
+        if seen is not None and stored(head) != seen:
+            raise rewritten(source)
         if self._head(target) is not None:
             raise StorageError(f"Cannot move {source}: there is a file at {target}")
         self._copy(source, target, head)
         copy = self._head(target)
         if copy is None or not is_same(head, copy):
-            bucket, key = place_of(target)
-            self._delete(bucket, [key])  # nothing was there before, so it is ours
+            self._delete(*_one(target))  # nothing was there before, so it is ours
             raise StorageError(f"Cannot move {source}: its copy {target} came out different")
+        return head
 
     def _copy(self, source: str, target: str, head: Any) -> None:
         origin = dict(zip(("Bucket", "Key"), place_of(source), strict=True))
@@ -139,6 +147,16 @@ class S3Files(S3Objects):
             if not marks:
                 raise StorageError(f"Cannot restore {path}: its bucket keeps no version of it that was deleted")
             self._client.delete_object(Bucket=bucket, Key=key, VersionId=marks[0]["VersionId"])
+
+
+def is_unchanged(before: Any, now: Any) -> bool:
+    """Whether nobody has written or deleted an object between two HEADs."""
+    return now is not None and all(before[key] == now[key] for key in ("ETag", "ContentLength", "LastModified"))
+
+
+def _one(path: str) -> tuple[str, list[str]]:
+    bucket, key = place_of(path)
+    return bucket, [key]
 
 
 def is_same(head: Any, copy: Any) -> bool:

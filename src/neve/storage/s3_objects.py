@@ -1,6 +1,6 @@
 """Objects on S3 by boto3, to be read: sizes and whole contents. Nothing here can remove one; `storage_s3` builds on it.
 
-Called by `catalogs.documents` for keys that Arrow cannot name.
+Called by `catalogs.file_io` for keys that Arrow cannot name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from neve.errors import AccessDeniedError, BadRequestError, MissingExtraError, StorageError
-from neve.storage.files import unsupported
+from neve.maintenance.quarantine import StoredFile
+from neve.outage import denial, outage
+from neve.storage.files import unreachable_storage, unsupported
 from neve.table.location import address
 
 _T = TypeVar("_T")
@@ -35,6 +37,10 @@ class S3Objects:
         heads = at_once(self._head, paths)
         return [None if head is None else int(head["ContentLength"]) for head in heads]
 
+    def stat(self, paths: Sequence[str]) -> list[StoredFile | None]:
+        """The size and time of each; None where there is no such object."""
+        return [None if head is None else stored(head) for head in at_once(self._head, paths)]
+
     def read(self, path: str) -> bytes:
         """The whole content. Raises FileNotFoundError where there is no such object."""
         bucket, key = place_of(path)
@@ -55,6 +61,11 @@ class S3Objects:
                 if error.response["Error"]["Code"] in MISSING:
                     return None
                 raise
+
+
+def stored(head: Any) -> StoredFile:
+    """What the answer to a HEAD tells of an object."""
+    return StoredFile(int(head["ContentLength"]), round(head["LastModified"].timestamp() * 1000))
 
 
 def at_once(act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
@@ -97,11 +108,12 @@ def connect(properties: Mapping[str, str]) -> Any:
         **waits,
     )
     with translated("use", "S3"):
-        session = boto3.Session(region_name=properties.get("s3.region"), **_credentials(boto3, properties))
+        lent = _credentials(boto3, properties, Config(**waits))
+        session = boto3.Session(region_name=properties.get("s3.region"), **lent)
         return session.client("s3", endpoint_url=properties.get("s3.endpoint"), config=config)
 
 
-def _credentials(boto3: Any, properties: Mapping[str, str]) -> dict[str, Any]:
+def _credentials(boto3: Any, properties: Mapping[str, str], config: Any) -> dict[str, Any]:
     """Those that are given, as the role that is given; without either, the machine's own."""
     names = {"s3.access-key-id": "aws_access_key_id", "s3.secret-access-key": "aws_secret_access_key"}
     names["s3.session-token"] = "aws_session_token"
@@ -109,7 +121,7 @@ def _credentials(boto3: Any, properties: Mapping[str, str]) -> dict[str, Any]:
     role = properties.get("s3.role-arn")
     if role is None:
         return given
-    sts = boto3.Session(region_name=properties.get("s3.region"), **given).client("sts")
+    sts = boto3.Session(region_name=properties.get("s3.region"), **given).client("sts", config=config)
     lent = sts.assume_role(RoleArn=role, RoleSessionName="neve")["Credentials"]
     return {
         "aws_access_key_id": lent["AccessKeyId"],
@@ -129,5 +141,7 @@ def translated(verb: str, what: str) -> Iterator[None]:
         code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
         text = " ".join(str(error).split())[:300]
         if code in _DENIED or isinstance(error, NoCredentialsError):
-            raise AccessDeniedError(f"Cannot {verb} {what}: access denied ({text})") from error
+            raise AccessDeniedError(f"Cannot {verb} {what}: access denied ({denial(error) or text})") from error
+        if (found := outage(error)) is not None:
+            raise unreachable_storage(found, what, verb) from error
         raise StorageError(f"Cannot {verb} {what}: {text}") from error

@@ -1,7 +1,7 @@
 """A table's metadata file as plain JSON: read without a model of schemas, so that types and versions we do not know do no harm.
 
-Used by `catalogs` and by the caller's session before PyIceberg parses a document, and by whoever only asks where the files of a
-table are (`TableOutline`). A document that breaks the specification is corrupt; one that merely says more than we know is not.
+Used by `table.document_state`, and by whoever only asks where the files of a table are (`TableOutline`). A document that breaks
+the specification is corrupt; one that merely says more than we know is not.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _CHOICES = (
     ("default-spec-id", "partition-specs", "spec-id"),
     ("current-snapshot-id", "snapshots", "snapshot-id"),
 )
+_STATISTICS = ("statistics", "partition-statistics")
+_STATISTICS_PATH = "statistics-path"
 _GZIP = b"\x1f\x8b"
 _PRIMITIVE = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|string|uuid|binary|unknown"
     r"|fixed\[\d+\]|decimal\(\d+,\s*\d+\)|geometry|geography"
 )
 _GEO = re.compile(r"(geometry|geography)\(\s*([^\s'\",][^'\",]*?)\s*(?:,\s*(\w+)\s*)?\)")
-_NO_COLUMNS: Document = {"type": "struct", "fields": []}
-"""Stands in for a type that we do not know: a column without values that anyone could compare or sort by."""
 
 
 class TableOutline(Frozen):
@@ -69,6 +69,10 @@ class TableOutline(Frozen):
     """Those that snapshots of format v1 name without a list."""
     statistics: tuple[str, ...] = ()
     """Of columns and of partitions."""
+    statistics_snapshots: dict[str, int] = {}
+    """The snapshot of each statistics file, where the metadata says."""
+    statistics_sizes: dict[str, int] = {}
+    """The size in bytes of each, where the metadata says."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -90,14 +94,18 @@ class TableOutline(Frozen):
 def read_document(data: bytes, metadata_location: str) -> Document:
     """Parses a metadata file, compressed or not. Raises CorruptMetadataError if it is not a JSON object."""
     try:
-        text = gzip.decompress(data) if data.startswith(_GZIP) else data
-        found = json.loads(text)
+        found = json.loads(decompressed(data))
     except (ValueError, EOFError, OSError, RecursionError) as error:
         what = "the file is empty" if not data else f"it is not JSON ({error})"
         raise _corrupt(metadata_location, what) from error
     if not isinstance(found, dict):
         raise _corrupt(metadata_location, "it is not a JSON object")
     return found
+
+
+def decompressed(data: bytes) -> bytes:
+    """The JSON of a metadata file, which may be compressed whatever its name is."""
+    return gzip.decompress(data) if data.startswith(_GZIP) else data
 
 
 def outline(document: Mapping[str, Any], metadata_location: str) -> TableOutline:
@@ -134,11 +142,9 @@ def outline(document: Mapping[str, Any], metadata_location: str) -> TableOutline
         metadata_log=tuple(_named(document, "metadata-log", "metadata-file", metadata_location)),
         manifest_lists=lists,
         manifests=tuple(manifests),
-        statistics=tuple(
-            path
-            for key in ("statistics", "partition-statistics")
-            for path in _named(document, key, "statistics-path", metadata_location)
-        ),
+        statistics=tuple(path for key in _STATISTICS for path in _named(document, key, _STATISTICS_PATH, metadata_location)),
+        statistics_snapshots=_numbers(document, "snapshot-id"),
+        statistics_sizes=_numbers(document, "file-size-in-bytes"),
     )
 
 
@@ -154,11 +160,17 @@ def require_valid(document: Mapping[str, Any], metadata_location: str) -> None:
             raise _corrupt(metadata_location, f"its {chosen} {document[chosen]} is not among its {key}")
 
 
-def not_understood(table: str, document: Mapping[str, Any], error: Exception) -> NotUnderstoodError:
+def not_understood(table: str, error: Exception) -> NotUnderstoodError:
     """The error for a valid document that cannot be parsed all the same."""
-    version = document.get("format-version")
-    reason = " ".join(str(error).split())[:300]
-    what = reason if version in KNOWN_VERSIONS else f"format version {version} is newer than this Neve"
+    return _not_understood(table, " ".join(f"{type(error).__name__}: {error}".split())[:300])
+
+
+def newer_version(table: str, document: Mapping[str, Any]) -> NotUnderstoodError:
+    """The error for a format version that we do not know."""
+    return _not_understood(table, f"format version {document.get('format-version')} is newer than this Neve")
+
+
+def _not_understood(table: str, what: str) -> NotUnderstoodError:
     return NotUnderstoodError(
         f"Cannot read table {table}: {what}",
         hint="The metadata is not corrupt, but uses something that this version does not know. Upgrade Neve; other tables of "
@@ -166,55 +178,9 @@ def not_understood(table: str, document: Mapping[str, Any], error: Exception) ->
     )
 
 
-def with_known_types(document: Document) -> Document:
-    """The document as PyIceberg can parse it: with a struct of no fields in place of every type that we do not know."""
-    changed = dict(document)
-    if isinstance(schemas := document.get("schemas"), list):
-        changed["schemas"] = [_known_fields(schema) for schema in schemas]
-    if isinstance(schema := document.get("schema"), dict):
-        changed["schema"] = _known_fields(schema)
-    return changed
-
-
 def is_known(kind: str) -> bool:
-    """Whether it names a primitive type of format v1 to v3 that PyIceberg can read."""
+    """Whether it names a primitive type of format v1 to v3."""
     return _PRIMITIVE.fullmatch(kind) is not None or _GEO.fullmatch(kind) is not None
-
-
-def _as_pyiceberg_spells(kind: str) -> str:
-    """PyIceberg wants quotes around a coordinate system, which the specification does not have."""
-    found = _GEO.fullmatch(kind)
-    return kind if found is None else f"{found[1]}({', '.join(map(repr, filter(None, found.groups()[1:])))})"
-
-
-def _known_fields(struct: Any) -> Any:
-    if not isinstance(struct, dict) or not isinstance(struct.get("fields"), list):
-        return struct
-    return struct | {"fields": [_known_field(field) for field in struct["fields"]]}
-
-
-def _known_field(field: Any) -> Any:
-    if not isinstance(field, dict) or "type" not in field:
-        return field
-    known = _known_type(field["type"])
-    if known is not _NO_COLUMNS:
-        return field | {"type": known}
-    return {key: value for key, value in field.items() if not key.endswith("-default")} | {"type": known}
-
-
-def _known_type(kind: Any) -> Any:
-    if isinstance(kind, str):
-        return _as_pyiceberg_spells(kind) if is_known(kind) else _NO_COLUMNS
-    if not isinstance(kind, dict):
-        return kind
-    match kind.get("type"):
-        case "struct":
-            return _known_fields(kind)
-        case "list":
-            return kind | {"element": _known_type(kind.get("element"))}
-        case "map":
-            return kind | {"key": _known_type(kind.get("key")), "value": _known_type(kind.get("value"))}
-    return _NO_COLUMNS
 
 
 def _objects(document: Mapping[str, Any], key: str, metadata_location: str) -> list[Document]:
@@ -229,6 +195,12 @@ def _named(document: Mapping[str, Any], key: str, name: str, metadata_location: 
         if not isinstance(path := item.get(name), str):
             raise _corrupt(metadata_location, f"an entry of its {key} has no {name}")
         yield path
+
+
+def _numbers(document: Mapping[str, Any], name: str) -> dict[str, int]:
+    """A number of each statistics file by its path, where there is one."""
+    files = [file for key in _STATISTICS for file in document.get(key) or ()]
+    return {file[_STATISTICS_PATH]: file[name] for file in files if isinstance(file.get(name), int)}
 
 
 def _are_texts(found: Any) -> TypeGuard[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +32,7 @@ def _serialized(kind: str, value: Any) -> bytes:
         return to_bytes("long", value if isinstance(value, int) else _number_of(kind, value))
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2])
-        return to_bytes(kind, int(Decimal(str(value)).scaleb(scale)))
+        return to_bytes(kind, int(Fraction(str(value)) * 10**scale))  # exact: Python's decimals round to 28 digits
     if kind == "uuid":
         return (value if isinstance(value, UUID) else UUID(value)).bytes
     if isinstance(value, str) and (kind == "binary" or kind.startswith("fixed")):

@@ -1,10 +1,19 @@
-"""Table properties as Iceberg reads them. Pure; called wherever a decision depends on one."""
+"""Table properties: how Iceberg reads them, and those that Neve keeps notes in. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 GC_ENABLED = "gc.enabled"
+
+LAST_WRITES = "neve.last-writes"
+"""JSON of snapshot id to the moment, in milliseconds, of the last write at or before that snapshot."""
+LEASE = "neve.lease"
+"""The marker of a run at work (`commit.marker`)."""
+PREVENTION = "neve.prevention"
+"""What `neve prevent` has set, and what was there before."""
+NOTES = frozenset({LAST_WRITES, LEASE, PREVENTION})
+"""Properties that operations write for themselves. Every other property that begins with `neve.` is a knob of the policy."""
 
 
 def is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:

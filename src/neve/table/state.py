@@ -207,6 +207,8 @@ class TableState(Frozen):
     partition_statistics: tuple[StatisticsFile, ...] = ()
     history: tuple[tuple[int, int], ...] = ()
     """When which snapshot became the current one, in milliseconds, oldest first; as far back as the table remembers."""
+    from_cache: bool = False
+    """Whether nothing was read from storage: the files' metadata comes from the cache alone."""
     manifests: tuple[Manifest, ...] | None = None
     files: Annotated[FileColumns | None, Field(repr=False)] = None
 
@@ -219,6 +221,11 @@ class TableState(Frozen):
     def snapshot(self) -> Snapshot | None:
         """The current snapshot, None for a table without one."""
         return next((s for s in self.snapshots if s.snapshot_id == self.snapshot_id), None)
+
+    @property
+    def ancestors(self) -> tuple[Snapshot, ...]:
+        """The current snapshot and those before it on its branch, newest first, as far as they are not expired."""
+        return tuple(ancestry({s.snapshot_id: s for s in self.snapshots}, self.snapshot_id))
 
     @property
     def depth(self) -> Depth:

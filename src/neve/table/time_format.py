@@ -65,6 +65,12 @@ def matches(pattern: str, text: str) -> bool:
     return re.fullmatch(_body(pattern), text) is not None
 
 
+def differ_in_last_field(pattern: str, one: int, other: int) -> bool:
+    """Whether two numbers of the pattern differ in nothing but the last field: then every number between them is one too."""
+    width = len(_tokens(pattern)[-1])
+    return str(one)[:-width] == str(other)[:-width]
+
+
 def _body(pattern: str) -> str:
     return "".join(_RANGES.get(token) or re.escape(_plain(token)) for token in _tokens(pattern))
 

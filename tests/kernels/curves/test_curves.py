@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from neve.errors import BadRequestError
 from neve.kernels.curves.hilbert import hilbert
 from neve.kernels.curves.zorder import Ranks, bits_for, interleave
-from tests.kernels.curves.columns import LAW
-
-
-def bit_by_bit(row: list[int], bits: int) -> int:
-    digits = "".join(f"{rank:0{bits}b}"[bit] for bit in range(bits) for rank in row)
-    return int(digits, 2)
+from tests.builders.ordered_columns import LAW, bit_by_bit
 
 
 @st.composite

@@ -15,9 +15,7 @@ from neve.kernels.curves.hilbert import hilbert
 from neve.kernels.curves.keys import curve_keys, order_rows
 from neve.kernels.curves.ranks import Boundaries
 from neve.table.layout import Layout, LayoutKind
-from tests.kernels.curves.columns import LAW, tables
-from tests.kernels.curves.test_curves import bit_by_bit
-from tests.kernels.curves.test_ranks import ordered
+from tests.builders.ordered_columns import LAW, bit_by_bit, ordered, tables
 
 FILES = 64
 

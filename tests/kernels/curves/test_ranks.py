@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.kernels.curves.ranks import Boundaries
-from tests.kernels.curves.columns import KINDS, LAW, Kind
-
-
-def ordered(kind: Kind, value: Any) -> tuple[bool, Any]:
-    """What Python orders by, null first."""
-    return (False, None) if value is None else (True, kind.key(value))
+from tests.builders.ordered_columns import KINDS, LAW, Kind, ordered
 
 
 def told_apart(kind: Kind, value: Any) -> Any:

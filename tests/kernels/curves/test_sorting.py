@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from neve.kernels.arrow.model import RefusedError
 from neve.kernels.curves.sorting import comparable, sort_indices
 from neve.table.layout import SortField
-from tests.kernels.curves.columns import KINDS, LAW, Kind, tables
+from tests.builders.ordered_columns import KINDS, LAW, Kind, tables
 
 
 def reference(kinds: list[Kind], values: list[list[Any]], fields: list[SortField]) -> list[int]:
@@ -23,7 +23,8 @@ def reference(kinds: list[Kind], values: list[list[Any]], fields: list[SortField
     for kind, column, field in reversed(list(zip(kinds, values, fields, strict=True))):
         known = [row for row in rows if column[row] is not None]
         missing = [row for row in rows if column[row] is None]
-        known.sort(key=lambda row, kind=kind, column=column: kind.key(column[row]), reverse=field.descending)
+        keys = {row: kind.key(column[row]) for row in known}
+        known.sort(key=keys.__getitem__, reverse=field.descending)
         rows = missing + known if field.nulls_first else known + missing
     return rows
 

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from neve.kernels.arrow.model import RefusedError
 from neve.kernels.curves.transforms import transformed
-from tests.kernels.curves.columns import BYTES, LAW, TEXT, decimals
+from tests.builders.ordered_columns import BYTES, LAW, TEXT, decimals
 
 TIMES = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
 # Years that Python's own calendar has, since pyiceberg counts by it.

@@ -66,9 +66,8 @@ def project(
 
     `tops` are the file's top-level fields that are read, in its order; without it, those that the table has.
     """
-    found = {field_id(physical.field(i)): i for i in range(len(physical))}
-    found.pop(None, None)
-    read = tops if tops is not None else sorted(found[f["id"]] for f in schema["fields"] if f["id"] in found)
+    found = source_columns(schema, physical)
+    read = tops if tops is not None else sorted(found.values())
     index = {top: i for i, top in enumerate(read)}
     columns = []
     for field in schema["fields"]:
@@ -79,6 +78,12 @@ def project(
             convert = _top_level(field, physical.field(top), dictionary=field["id"] in dictionaries)
             columns.append(ProjectedColumn(index[top], convert=convert))
     return Projection(tuple(columns))
+
+
+def source_columns(schema: Mapping[str, Any], physical: pa.Schema) -> dict[int, int]:
+    """Where a file has the table's columns, by field id; those that it lacks are left out."""
+    found = {field_id(physical.field(i)): i for i in range(len(physical))}
+    return {field["id"]: found[field["id"]] for field in schema["fields"] if field["id"] in found}
 
 
 def _top_level(field: Mapping[str, Any], source: pa.Field, *, dictionary: bool) -> Convert | None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from neve.kernels.arrow.model import WriteOptions
 from neve.kernels.arrow.naming import NameMapping, has_ids
 from neve.kernels.arrow.outputs import CODECS, writes_bloom_filters, writes_local_times
-from neve.kernels.arrow.schema import leaves, unsupported
+from neve.kernels.arrow.schema import leaves, repeated_names, unsupported, with_lineage
 
 _UUID_SINCE = 21
 
@@ -33,6 +33,8 @@ def _unwritable(schema: Mapping[str, Any], options: WriteOptions) -> str | None:
         return f"this kernel does not write codec {options.codec}, which not every reader has"
     if options.bloom_filters and not writes_bloom_filters():
         return f"pyarrow {pa.__version__} does not write bloom filters"
+    if reason := repeated_names(with_lineage(schema) if options.row_lineage else schema):
+        return reason
     kinds = {leaf.kind for leaf in leaves(schema)}
     if "uuid" in kinds and int(pa.__version__.split(".")[0]) < _UUID_SINCE:
         return f"pyarrow {pa.__version__} does not mark uuid columns"

@@ -6,7 +6,7 @@ Field ids stand everywhere, nested ones too; names are spelled as Java spells th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,14 +133,35 @@ def _unsupported(name: str, field: Mapping[str, Any]) -> str | None:
         return None if primitive(kind) is not None else f"column {name} has type {kind}"
     if field.get("initial-default") is not None:
         return f"column {name} has a default for a {kind['type']}"
-    if kind["type"] == "struct":
-        children = kind["fields"]
-        if not children:
-            return f"column {name} is a struct without fields"
-    else:
-        children = [element_field(kind)] if kind["type"] == "list" else entry_fields(kind)
+    if not (children := _children(kind)):
+        return f"column {name} is a struct without fields"
     found = (_unsupported(f"{name}.{child['name']}", child) for child in children)
     return next((problem for problem in found if problem), None)
+
+
+def repeated_names(schema: Mapping[str, Any]) -> str | None:
+    """Why a file cannot have columns with these names: two different ones may be spelled alike in Parquet."""
+    return _repeated("", schema["fields"])
+
+
+def _repeated(prefix: str, fields: Iterable[Mapping[str, Any]]) -> str | None:
+    names = dict[str, str]()
+    for field in fields:
+        name, spelled = prefix + field["name"], parquet_name(field["name"])
+        if spelled in names:
+            return f"columns {names[spelled]} and {name} have the same name in Parquet, {spelled}"
+        names[spelled] = name
+        if (problem := _repeated(f"{name}.", _children(field["type"]))) is not None:
+            return problem
+    return None
+
+
+def _children(kind: Any) -> Iterable[Mapping[str, Any]]:
+    if isinstance(kind, str):
+        return ()
+    if kind["type"] == "struct":
+        return tuple(kind["fields"])
+    return [element_field(kind)] if kind["type"] == "list" else entry_fields(kind)
 
 
 def parquet_name(name: str) -> str:

@@ -1,7 +1,8 @@
 """Deletion vectors (`deletion-vector-v1`) in Puffin files: one blob read from its bytes, many written into one file.
 
 Read by tasks for the vectors of an order, written by conversion, by upkeep and for late deletes. What is written is what
-Iceberg's own writer writes; a damaged blob raises CorruptFileError with the file's name.
+Iceberg's own writer writes, and is read back from where it is stored; a damaged blob raises CorruptFileError with the file's
+name.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from neve.kernels.deletes.roaring import Encoder, decode
-from neve.kernels.faults import CorruptFileError
+from neve.kernels.faults import CorruptFileError, UnreadableOutputError
+from neve.kernels.opening import FooterSource, confirm_size
 from neve.kernels.streams import Sink
 
 Longs = npt.NDArray[np.int64]
@@ -25,6 +27,7 @@ Longs = npt.NDArray[np.int64]
 _FILE_MAGIC = b"PFA1"
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 _ROW_POSITION = 2147483645
+_CREATED_BY = {"created-by": "Neve"}
 _AROUND = 12
 """Bytes of a blob besides its bitmap: length, magic and checksum."""
 
@@ -66,6 +69,14 @@ class WrittenVector:
     cardinality: int
 
 
+class VectorStorage(FooterSource, Protocol):
+    """Where Puffin files are written and read back."""
+
+    def sink(self, location: str) -> Sink:
+        """A file to write."""
+        ...
+
+
 class VectorWriter:
     """Writes vectors one after another into one Puffin file. The caller aborts the sink when something fails."""
 
@@ -89,9 +100,7 @@ class VectorWriter:
 
     def finish(self) -> int:
         """Writes the footer and completes the file; gives its size."""
-        footer = {"blobs": self._blobs, "properties": {"created-by": "Neve"}}
-        payload = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
-        self._write(_FILE_MAGIC + payload + struct.pack("<i4x", len(payload)) + _FILE_MAGIC)
+        self._write(_footer(self._blobs))
         self._sink.close()
         return self.size_bytes
 
@@ -108,6 +117,28 @@ def write_vectors(sink: Sink, vectors: Iterable[tuple[str, Longs | Encoder]]) ->
     except BaseException:
         sink.abort()
         raise
+
+
+def store_vectors(
+    storage: VectorStorage, path: str, vectors: Iterable[tuple[str, Longs | Encoder]]
+) -> tuple[list[WrittenVector], int]:
+    """The same at a location, read back from there. Raises UnreadableOutputError where it is not as it was written."""
+    written, size_bytes = write_vectors(storage.sink(path), vectors)
+    source = confirm_size(storage, path, size_bytes)
+    try:
+        for vector in written:
+            read_vector(source.read_at(vector.offset, vector.length), path, cardinality=vector.cardinality)
+    except CorruptFileError as error:
+        raise UnreadableOutputError(path, error.reason) from error
+    footer = _footer([_described(vector) for vector in written])
+    if source.read_at(0, 4) != _FILE_MAGIC or source.read_at(size_bytes - len(footer), len(footer)) != footer:
+        raise UnreadableOutputError(path, "its beginning or its footer is not as it was written")
+    return written, size_bytes
+
+
+def _footer(blobs: list[dict[str, Any]]) -> bytes:
+    payload = json.dumps({"blobs": blobs, "properties": _CREATED_BY}, separators=(",", ":"), ensure_ascii=False).encode()
+    return _FILE_MAGIC + payload + struct.pack("<i4x", len(payload)) + _FILE_MAGIC
 
 
 def _blob(bitmap: bytes) -> bytes:

@@ -15,9 +15,9 @@ import numpy as np
 from neve.errors import BadRequestError
 from neve.kernels.deletes.fetching import Fetcher
 from neve.kernels.deletes.position_files import read_positions, write_positions
-from neve.kernels.deletes.puffin import write_vectors
+from neve.kernels.deletes.puffin import store_vectors
 from neve.kernels.deletes.waiting import Packed, Together, Vector
-from neve.kernels.opening import confirm_output, confirm_size
+from neve.kernels.opening import confirm_output
 from neve.kernels.orders import OrderStorage
 from neve.rewrite.live_files import DataFile, delete_key, delete_of, describe_delete, describe_metrics, describe_vector
 from neve.table.positions import Longs
@@ -109,8 +109,7 @@ def _vector_file(storage: OrderStorage, path: str, positions: Longs, home: DataF
     """In a Puffin file of its own: Iceberg's Java API expires one although another of its vectors is live, and DuckDB takes a
     dense vector for the next one in its file as well."""
     location = f"{_beside(path)}.puffin"
-    (vector,), size = write_vectors(storage.sink(location), [(path, positions)])
-    confirm_size(storage, location, size)
+    (vector,), size = store_vectors(storage, location, [(path, positions)])
     return describe_vector(
         home, location, size_bytes=size, offset=vector.offset, length=vector.length, cardinality=vector.cardinality
     )

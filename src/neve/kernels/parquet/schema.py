@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from neve.kernels.faults import Objection
 from neve.kernels.parquet import strict, thrift
@@ -132,6 +133,25 @@ def _with_lineage(raw: bytes) -> bytes:
     at, end = places[_CHILDREN]
     root = raw[start:at] + thrift.integer(numbers[_CHILDREN] + added)
     return thrift.list_head(count + added, kind) + root + raw[end:] + _LINEAGE_ELEMENTS
+
+
+def repeated_name(schema: PhysicalSchema) -> str | None:
+    """The name of two columns or groups in the same place, None if every name is there once.
+
+    Readers find column chunks by name, also if they choose columns by field id.
+    """
+    rest = iter(schema.elements[1:])
+    return _repeated_name(rest, _int(schema.elements[0], _CHILDREN) or 0, "")
+
+
+def _repeated_name(rest: Iterator[Element], children: int, prefix: str) -> str | None:
+    names, found = set[str](), None
+    for element in islice(rest, children):
+        name = prefix + _text(element[_NAME])
+        below = _repeated_name(rest, _int(element, _CHILDREN) or 0, f"{name}.")
+        found = found or (name if name in names else below)
+        names.add(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

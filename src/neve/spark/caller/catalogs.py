@@ -15,9 +15,11 @@ from neve.ports import TableReader
 from neve.spark.caller.session import active, lines_to_add, refuse_unusable
 from neve.spark.caller.storage import task_storage
 from neve.spark.caller.table import CallerTable
+from neve.spark.quoting import quoted
 from neve.spark.runtime.gateway import headline
 from neve.spark.table.outcome import reading
-from neve.table.location import address, refuse_cut
+from neve.table.hadoop_commits import refuse_unlocked
+from neve.table.location import refuse_cut
 from neve.table.state import TableName
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ ReaderOf = Callable[[TableName, CallerTable], TableReader]
 _CATALOG = "spark.sql.catalog."
 _ICEBERGS_OWN = frozenset({"default_iceberg", "default_cache_iceberg", "default_rewrite_catalog"})
 _DATA_LOCATIONS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
-_RENAMES_SAFELY = ("file", "hdfs", "viewfs")
 _OTHER_PROVIDERS = frozenset(
     {"avro", "binaryfile", "csv", "delta", "hive", "hudi", "jdbc", "json", "kafka", "orc", "parquet", "text", "xml"}
 )
@@ -106,7 +107,7 @@ class CallerCatalog:
         from pyspark.errors import PySparkException
 
         try:
-            rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {_quoted(name.catalog, *name.identifier)}").collect()
+            rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name.catalog, *name.identifier)}").collect()
         except (PySparkException, Py4JJavaError):
             return None
         names = [row.col_name for row in rows]
@@ -128,13 +129,12 @@ class CallerCatalog:
 
     def storage(self, name: TableName) -> dict[str, str]:
         """What tasks need to read and write the table's files, secrets included, or under `REFUSAL` why they cannot."""
-        table, context = self._load(name), self.spark.sparkContext
+        table = self._load(name)
         with reading(f"find the storage of {name}"):
             location, own = str(table.location()), self._to_dict(table.properties())
             places = [location, *(own[key] for key in _DATA_LOCATIONS if key in own)]
-            default = str(context._jsc.hadoopConfiguration().get("fs.defaultFS"))
             kind, properties = self._io(table.io(), location)
-            return task_storage(kind, properties, locations=places, default_filesystem=default)
+            return task_storage(kind, properties, locations=places, default_filesystem=self._default_filesystem)
 
     def refuse_commits(self, name: TableName) -> None:
         """Raises where two writers could both believe that they had committed."""
@@ -142,19 +142,27 @@ class CallerCatalog:
         location, lock = str(table.location()), self.spark.conf.get(f"{_CATALOG}{name.catalog}.lock-impl", None)
         if not str(table.io().getClass().getName()).endswith(".HadoopFileIO"):
             refuse_cut(str(name), location)
-        hadoop = "HadoopTableOperations" in str(table.operations().getClass().getName())
-        if hadoop and not lock and address(location).kind not in _RENAMES_SAFELY:
-            raise BadRequestError(
-                f"Cannot commit to {name}: a hadoop catalog on an object store cannot rename atomically",
+        of_catalog = f"{_CATALOG}{name.catalog}.hadoop.fs.defaultFS"
+        if "HadoopTableOperations" in str(table.operations().getClass().getName()):
+            refuse_unlocked(
+                str(name),
+                location,
+                lock=lock,
+                default_filesystem=str(self.spark.conf.get(of_catalog, self._default_filesystem)),
                 hint=f"Use another type of catalog, or set {_CATALOG}{name.catalog}.lock-impl for every writer.",
             )
+
+    @property
+    def _default_filesystem(self) -> str:
+        """Where Hadoop opens locations without a scheme."""
+        return str(self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))
 
     @property
     def _current(self) -> str:
         return str(self.spark.catalog.currentCatalog())
 
     def _tables_below(self, catalog: str, levels: tuple[str, ...]) -> Iterator[TableName]:
-        place = _quoted(catalog, *levels)
+        place = quoted(catalog, *levels)
         with reading(f"list {place}"):
             found = self.spark.sql(f"SHOW TABLES IN {place}").collect() if levels else []
             below = [row.namespace for row in self.spark.sql(f"SHOW NAMESPACES IN {place}").collect()]
@@ -167,7 +175,7 @@ class CallerCatalog:
     def _load(self, name: TableName) -> Any:
         with _loading(name, self), active(self.spark):  # also from threads of an engine
             table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                self.spark._jsparkSession, _quoted(name.catalog, *name.identifier)
+                self.spark._jsparkSession, quoted(name.catalog, *name.identifier)
             )
             table.refresh()
         if not self._is(table, "BaseTable"):
@@ -193,10 +201,6 @@ class CallerCatalog:
     def _to_dict(self, mapping: Any) -> dict[str, str]:
         parsed: dict[str, str] = json.loads(self._jvm.org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(mapping))
         return parsed
-
-
-def _quoted(*parts: str) -> str:
-    return ".".join(f"`{part}`" for part in parts)
 
 
 @contextmanager

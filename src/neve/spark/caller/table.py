@@ -7,18 +7,14 @@ credentials are the session's own, and nothing of them is copied.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neve.errors import StorageError
 from neve.spark.table.outcome import is_missing
-from neve.table.document import TableOutline, not_understood, outline, read_document, require_valid, with_known_types
-
-if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
+from neve.table.document import Document, TableOutline, outline, read_document
 
 
 class CallerTable:
@@ -29,23 +25,17 @@ class CallerTable:
         self._text = str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
         self.metadata_location = str(current.metadataFileLocation())
         self.io = SessionFiles(jvm, table.io())
+        self.is_stored = "RESTTableOperations" not in str(table.operations().getClass().getName())
+        """Whether its metadata file was read from storage: a REST catalog hands the metadata out itself."""
 
     @cached_property
-    def metadata(self) -> TableMetadata:
+    def document(self) -> Document:
         """The whole metadata, parsed at its first use."""
-        from pyiceberg.exceptions import ValidationError
-        from pyiceberg.table.metadata import TableMetadataUtil
-
-        document = read_document(self._text.encode(), self.metadata_location)
-        try:
-            return TableMetadataUtil.parse_raw(json.dumps(with_known_types(document)))
-        except (ValidationError, ValueError) as error:
-            require_valid(document, self.metadata_location)
-            raise not_understood(self.metadata_location, document, error) from error
+        return read_document(self._text.encode(), self.metadata_location)
 
     def outline(self) -> TableOutline:
         """Where its files are."""
-        return outline(read_document(self._text.encode(), self.metadata_location), self.metadata_location)
+        return outline(self.document, self.metadata_location)
 
 
 class SessionFiles:
@@ -71,6 +61,11 @@ class SessionFile:
     def __len__(self) -> int:
         with _told(self._location):
             return int(self._io.newInputFile(self._location).getLength())
+
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        with _told(self._location):
+            return bool(self._io.newInputFile(self._location).exists())
 
     def open(self, *, seekable: bool = True) -> io.IOBase:
         """A stream over it: the whole content where nobody wants to jump, since each call to the JVM takes its time."""

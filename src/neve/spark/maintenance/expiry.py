@@ -35,17 +35,25 @@ class SparkSnapshotRemoval:
         self, history: SnapshotHistory, snapshots: Collection[int], *, refs: Collection[str] = (), properties: Mapping[str, str]
     ) -> bool:
         """One step that fails if anything at all has changed; where the catalog merges changes, if these cannot be merged."""
-        changed = without(self._bridge, self._base, snapshots, refs=refs, properties=properties)
-        left = {str(name) for name in changed.refs()}
-        lost = {ref.name for ref in history.refs} - left - set(refs)
-        if lost:
+        base = self._judged_metadata()
+        changed = without(self._bridge, base, snapshots, refs=refs, properties=properties)
+        if lost := lost_refs(history, changed, refs):
             raise VerificationError(f"Cannot expire snapshots: {', '.join(sorted(lost))} would go with them")
         try:
             with committing():
-                self._bridge.table.operations().commit(self._base, changed)
+                self._bridge.table.operations().commit(base, changed)
         except CommitConflictError:
             return False
         return True
+
+    def _judged_metadata(self) -> Any:
+        """The metadata that the last history was read from: a commit onto it fails if the table has changed since."""
+        return self._base
+
+
+def lost_refs(history: SnapshotHistory, changed: Any, removed: Collection[str]) -> set[str]:
+    """Refs of a history that changed metadata does not have, besides those that are to be removed."""
+    return {ref.name for ref in history.refs} - {str(name) for name in changed.refs()} - set(removed)
 
 
 def without(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from neve.maintenance.orphans import OrphanRules, Verdict
-from neve.table.location import CUT, DOTS, DOUBLED, HOME, Spellings
+from neve.maintenance.orphans import CHECKPOINT, OrphanRules, Verdict
+from neve.table.location import CUT, DOTS, DOUBLED, HOME, Location, Spellings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,6 +23,7 @@ _METADATA = r"\.metadata\.json(\.gz)?\n?\z"
 _BY_NAME = r"/(version-hint\.text|partition-stats-[^/\n]*|[^/\n]*\.stats)\n?\z"
 _DOTTED = r"/\.\.?(/|\z)"
 _SPECIAL = ("/_", "/.", ".metadata.json", "version-hint", "stats")
+_SPECIAL_DIRECTORIES = ("/offsets/", "/commits/", "/sources/", "/state/", "/chk-", "/savepoint-")
 """One of these is in every path that one of the patterns matches."""
 
 
@@ -43,7 +45,13 @@ def located(paths: DataFrame, spellings: Spellings, usual: str = "") -> DataFram
 
 def key_of(path: Column) -> Column:
     """The key of a path, whatever its scheme and authority are."""
-    return _parsed(path, Spellings())["key"]
+    from pyspark.sql import functions as f
+
+    bare = f.regexp_replace(f.regexp_replace(path, f"^{HOME}", ""), DOUBLED, "/")
+    mended = bare
+    for pattern, plain in (*DOTS, (r"/+(?![\s\S])", "")):
+        mended = f.regexp_replace(mended, pattern, plain)
+    return f.when(path.contains("/.") | path.endswith("/"), mended).otherwise(bare)
 
 
 def as_read(paths: DataFrame) -> DataFrame:
@@ -60,14 +68,9 @@ def _parsed(path: Column, spellings: Spellings) -> dict[str, Column]:
     """Of any path, by patterns."""
     from pyspark.sql import functions as f
 
-    bare = f.regexp_replace(f.regexp_replace(path, f"^{HOME}", ""), DOUBLED, "/")
-    mended = bare
-    for pattern, plain in (*DOTS, (r"/+(?![\s\S])", "")):
-        mended = f.regexp_replace(mended, pattern, plain)
-    key = f.when(path.contains("/.") | path.endswith("/"), mended).otherwise(bare)
     said = [f.when(path.startswith("/"), "").otherwise(f.lower(f.regexp_extract(path, f"^{HOME}", n))) for n in (1, 2)]
     scheme, authority = _representative(said[0], spellings.schemes), _representative(said[1], spellings.authorities)
-    return {"scheme": scheme, "authority": authority, "key": key}
+    return {"scheme": scheme, "authority": authority, "key": key_of(path)}
 
 
 def _representative(name: Column, stands_for: Mapping[str, str]) -> Column:
@@ -83,10 +86,21 @@ def is_inside(rules: OrphanRules) -> Column:
     """Whether a located row is in the place that is looked at: `Location.holds`."""
     from pyspark.sql import functions as f
 
-    root, scheme = rules.root, f.when(f.col("scheme") == "", "file").otherwise(f.col("scheme"))
-    inside = f.col("key").startswith(f"{root.key}/")
-    inside = inside & (scheme == root.scheme) if root.scheme else inside
-    return inside & (f.col("authority") == root.authority) if root.authority else inside
+    return reduce(and_, [is_below(f.col("key"), rules.root), *in_same_store(rules.root)])
+
+
+def is_below(key: Column, root: Location) -> Column:
+    """Whether a key lies below a place: after a slash, so that `/t` does not hold `/t_2`."""
+    return key.startswith(f"{root.key}/")
+
+
+def in_same_store(root: Location) -> list[Column]:
+    """Conditions for a located row to be in the store of a place: `Location.may_be_home_of`. None if it names no store."""
+    from pyspark.sql import functions as f
+
+    scheme = f.when(f.col("scheme") == "", "file").otherwise(f.col("scheme"))
+    given = [(scheme, root.scheme), (f.col("authority"), root.authority)]
+    return [column == name for column, name in given if name]
 
 
 def verdicts(rules: OrphanRules) -> Column:
@@ -100,6 +114,7 @@ def verdicts(rules: OrphanRules) -> Column:
     cases: list[tuple[Any, Verdict]] = [
         (below.rlike(_OTHER_FORMAT), Verdict.OTHER_FORMAT),
         (f.col("path").endswith("/") | below.rlike(_hidden(rules.hidden)), Verdict.PROTECTED),
+        (below.rlike(CHECKPOINT.replace(r"\Z", r"\z")), Verdict.CHECKPOINT),
         (below.rlike(_METADATA), Verdict.METADATA),
         (below.rlike(_BY_NAME), Verdict.PROTECTED),
         (f.col("path").rlike(_DOTTED), Verdict.PROTECTED),
@@ -108,8 +123,10 @@ def verdicts(rules: OrphanRules) -> Column:
     for condition, verdict in reversed(cases):
         by_name = f.when(condition, verdict.value).otherwise(by_name)
     # Texts are looked for much faster than patterns.
-    special = reduce(lambda one, other: one | other, (f.col("path").contains(part) for part in _SPECIAL))
-    return f.when(special | f.col("path").endswith("/"), by_name).otherwise(by_age)
+    parts = (*_SPECIAL, *_SPECIAL_DIRECTORIES)
+    special = reduce(lambda one, other: one | other, (f.col("path").contains(part) for part in parts))
+    special = special | f.col("path").endswith("/") | f.col("path").endswith("/metadata")
+    return f.when(special, by_name).otherwise(by_age)
 
 
 def _hidden(partitions: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.maintenance.manifests import Entries, ManifestGroup, ManifestPlan, WrittenManifests
 from neve.spark.maintenance.reachable import in_few_tasks
+from neve.spark.quoting import quoted
 from neve.spark.table.bridge import TableBridge
 from neve.spark.table.deltas import preparing
 from neve.spark.table.methods import Methods
@@ -105,7 +106,7 @@ class SparkManifests:
         names = [str(field.name()) for field in table.specs().get(group.spec_id).fields()]
         if names:
             by = plan.by if plan.by and set(names) >= set(plan.by) else ()
-            order = struct(*(col(f"data_file.partition.`{name}`") for name in by)) if by else col("data_file.partition")
+            order = struct(*(col(f"data_file.partition.{quoted(name)}") for name in by)) if by else col("data_file.partition")
             rows = rows.repartitionByRange(group.outputs, order).sortWithinPartitions(order)
         else:
             rows = rows.repartition(group.outputs)

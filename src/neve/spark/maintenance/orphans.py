@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from neve.errors import BadRequestError, InDoubtError
 from neve.maintenance.orphans import Judged, OrphanRules, Verdict, is_metadata
 from neve.maintenance.quarantine import Candidate
-from neve.spark.maintenance.judging import located
+from neve.spark.maintenance.judging import is_below, located
 from neve.spark.maintenance.listing import OLDEST_MS, list_files, list_metadata, read_inventory, require_tasks, with_hash
-from neve.spark.maintenance.reachable import content_of, known_files
-from neve.spark.maintenance.versions import Versions
+from neve.spark.maintenance.reachable import known_files
 from neve.spark.runtime.task_python import task_context
 from neve.spark.table.bridge import TableBridge
 from neve.table.calendar import iso_moment
@@ -50,26 +49,28 @@ _REASONS = {Verdict.DROPPED: "metadata of a dropped table", Verdict.ORPHAN: "orp
 
 
 class SparkOrphanSearch:
-    """One search over one table, which `bridge` has loaded."""
+    """One search over one table, which `bridge` has loaded. `history` gives the paths of the table's own metadata files."""
 
-    def __init__(self, spark: SparkSession, bridge: TableBridge, storage: Callable[[], Mapping[str, str]]) -> None:
-        self._spark, self._bridge, self._storage = spark, bridge, storage
-        self._versions = Versions(bridge)
+    def __init__(
+        self,
+        spark: SparkSession,
+        bridge: TableBridge,
+        storage: Callable[[], Mapping[str, str]],
+        history: Callable[[], Iterable[str]],
+    ) -> None:
+        self._spark, self._bridge, self._storage, self._history = spark, bridge, storage, history
         self._rules: Any = None
         self._listed: Any = None
         self._known = 0
         self._judged = Judged(files={})
         self._rest: Any = None
         self._inventory: str | None = None
-        self._before = set[str]()
-        """The versions of the table that were known before the listing."""
         self._usual = ""
 
     def list_files(self, root: str, rules: OrphanRules, inventory: str | None = None) -> None:
         """Lists everything below a place, or reads a list of it."""
         self._rules, self._inventory = rules, inventory
         self._usual = home_of(root)
-        self._before = self._versions.log()
         if inventory is not None:
             self._listed = read_inventory(self._spark, inventory, rules, self._usual)
         else:
@@ -96,7 +97,7 @@ class SparkOrphanSearch:
     def _inside(self, paths: DataFrame) -> DataFrame:
         from pyspark.sql.functions import col
 
-        return located(paths, self._rules.spellings, self._usual).where(col("key").startswith(f"{self._rules.root.key}/"))
+        return located(paths, self._rules.spellings, self._usual).where(is_below(col("key"), self._rules.root))
 
     def _told(self, judged: DataFrame) -> Judged:
         in_use = f"verdict = '{Verdict.IN_USE}'"
@@ -110,24 +111,31 @@ class SparkOrphanSearch:
         if sum(number for is_known, number, _ in parts if not is_known) <= _FEW:
             rest = rest.coalesce(1)  # no more is to be dealt out
         self._rest = _newest(rest).localCheckpoint()
-        files, orphan_bytes = self._counts()
+        counts = self._counts()
+        files = counts["files"]
         self._judged = Judged(
-            files=files,
+            **counts,
             listed=sum(files.values()) - files.get(Verdict.MISSING, 0),
-            orphan_bytes=orphan_bytes,
             strange=tuple(self._strange(files.get(Verdict.STRANGE, 0))),
             other_formats=tuple(row.path for row in self._some(files, Verdict.OTHER_FORMAT)),
+            checkpoints=tuple(row.path for row in self._some(files, Verdict.CHECKPOINT)),
             conflicts=tuple((row.path, spelled) for row, spelled in self._spelled(self._some(files, Verdict.CONFLICT))),
             lost=tuple(self._absent(self._some(files, Verdict.MISSING, _MOST_LOOKED_FOR))),
         )
         return self._judged
 
-    def _counts(self) -> tuple[dict[Verdict, int], int]:
-        """Files by verdict, and how large the orphans are."""
-        counts = self._rest.groupBy("verdict").agg(*_aggregates("count(1) AS files", "sum(size_bytes) AS bytes")).collect()
+    def _counts(self) -> dict[str, Any]:
+        """Files by verdict, how large the orphans are, and when the oldest young file was written, as fields of `Judged`."""
+        facts = _aggregates(
+            "count(1) AS files", "sum(size_bytes) AS bytes", "min(if(modified_ms > 0, modified_ms, NULL)) AS oldest_ms"
+        )
+        counts = self._rest.groupBy("verdict").agg(*facts).collect()
         files = {Verdict(row.verdict): int(row.files) for row in counts}
-        orphan_bytes = sum(row.bytes or 0 for row in counts if row.verdict in (Verdict.DROPPED, Verdict.ORPHAN))
-        return files | ({Verdict.IN_USE: self._known} if self._known else {}), orphan_bytes
+        return {
+            "files": files | ({Verdict.IN_USE: self._known} if self._known else {}),
+            "orphan_bytes": sum(row.bytes or 0 for row in counts if row.verdict in (Verdict.DROPPED, Verdict.ORPHAN)),
+            "oldest_fresh_ms": next((row.oldest_ms for row in counts if row.verdict == Verdict.FRESH), None),
+        }
 
     def _strange(self, listed: int) -> list[str]:
         """Metadata files that were never the table's, as far back as its history can be followed."""
@@ -138,7 +146,7 @@ class SparkOrphanSearch:
         if first is None:
             return []
         key = self._rules.spellings.parse
-        own = {key(path).key for path in self._versions.history() | self._before}
+        own = {key(path).key for path in self._history()}
         strange = {key(path).key: path for path in chain([first], paths) if key(path).key not in own}
         if len(strange) > _MOST_STRANGE:
             raise InDoubtError(
@@ -191,30 +199,15 @@ class SparkOrphanSearch:
 
     def share(self, paths: Iterable[str]) -> Judged:
         """Judges anew: these are needed by other tables, or by this one under another path. Their metadata is not strange."""
-        needed = located(self._as_frame(paths), self._rules.spellings, self._usual)
-        named = needed.selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct()
-        taken = f"is_named AND verdict IN ('{Verdict.ORPHAN}', '{Verdict.STRANGE}')"
-        shared = f"if({taken}, '{Verdict.SHARED}', verdict) AS verdict"
-        self._rest = (
-            self._rest.join(named, "hash", "left").selectExpr(shared, "hash", "modified_ms", *_DETAILS).localCheckpoint()
-        )
-        files, orphan_bytes = self._counts()
+        self._rename(Verdict.SHARED, paths, Verdict.ORPHAN, Verdict.FRESH, Verdict.STRANGE)
         known = {row.path for row in self._of(Verdict.SHARED).toLocalIterator() if is_metadata(row.path)}
         strange = tuple(path for path in self._judged.strange if path not in known)
-        self._judged = self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes, "strange": strange})
+        self._judged = self._judged.model_copy(update={"strange": strange})
         return self._judged
 
     def drop(self, metadata_files: Iterable[str]) -> Judged:
         """Counts metadata files of dropped tables as such, among those that were listed."""
-        named = located(self._as_frame(metadata_files), self._rules.spellings, self._usual)
-        dropped = f"if(is_named AND verdict = '{Verdict.STRANGE}', '{Verdict.DROPPED}', verdict) AS verdict"
-        self._rest = (
-            self._rest.join(named.selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct(), "hash", "left")
-            .selectExpr(dropped, "hash", "modified_ms", *_DETAILS)
-            .localCheckpoint()
-        )
-        files, orphan_bytes = self._counts()
-        self._judged = self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes})
+        self._rename(Verdict.DROPPED, metadata_files, Verdict.STRANGE)
         return self._judged
 
     def _as_frame(self, paths: Iterable[str]) -> DataFrame:
@@ -239,33 +232,25 @@ class SparkOrphanSearch:
         for verdict, what in _REASONS.items():
             for row in self._of(verdict).toLocalIterator():
                 when = f", written {_moment(row.modified_ms)} UTC" if row.modified_ms else ""
-                yield Candidate(path=row.path, reason=f"{what}{when}", size_bytes=row.size_bytes)
+                facts = {"size_bytes": row.size_bytes, "modified_ms": row.modified_ms}
+                yield Candidate(path=row.path, reason=f"{what}{when}", **facts)
 
-    def owners(self, metadata_files: Iterable[str]) -> dict[str, str]:
-        """Whose these metadata files are. Raises InDoubtError where one does not tell, or is gone since it was listed."""
-        wanted = list(metadata_files)
-        found = self._versions.owners(wanted)
-        gone = [path for path in wanted if path not in found]
-        if gone and self._inventory is None:
-            raise InDoubtError(
-                f"Cannot tell which table {gone[0]} belonged to: it is gone since it was listed",
-                hint="Somebody commits often, and removes old metadata files. Try again, or keep more of them "
-                "(write.metadata.previous-versions-max).",
-            )
-        return found
+    def hold(self, paths: Iterable[str]) -> Judged:
+        """Judges again: these are needed by versions of the table that its history does not have."""
+        self._rename(Verdict.HELD, paths, Verdict.ORPHAN)
+        return self._judged
 
-    def hold(self, metadata_files: Iterable[str]) -> Judged:
-        """Judges anew: what only these versions of the table name is held for them. Raises InDoubtError for many."""
-        beside = self._versions.beside(metadata_files)
-        if not beside.versions:
-            return self._judged
-        with content_of(self._spark, self._bridge, beside.versions.values(), beside.lost) as paths:
-            named = self._inside(paths).selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct()
-            held = f"if(is_named AND verdict = '{Verdict.ORPHAN}', '{Verdict.HELD}', verdict) AS verdict"
-            judged = self._rest.join(named, "hash", "left").selectExpr(held, "hash", "modified_ms", *_DETAILS)
-            self._rest = judged.localCheckpoint()
-        files, orphan_bytes = self._counts()
-        return self._judged.model_copy(update={"files": files, "orphan_bytes": orphan_bytes, "holders": tuple(beside.versions)})
+    def _rename(self, verdict: Verdict, paths: Iterable[str], *given: Verdict) -> None:
+        """Changes the verdict of these files where it is one of those given."""
+        named = located(self._as_frame(paths), self._rules.spellings, self._usual)
+        old = ", ".join(f"'{one}'" for one in given)
+        changed = f"if(is_named AND verdict IN ({old}), '{verdict}', verdict) AS verdict"
+        self._rest = (
+            self._rest.join(named.selectExpr("xxhash64(key) AS hash", "true AS is_named").distinct(), "hash", "left")
+            .selectExpr(changed, "hash", "modified_ms", *_DETAILS)
+            .localCheckpoint()
+        )
+        self._judged = self._judged.model_copy(update=self._counts())
 
 
 def _moment(milliseconds: int) -> str:

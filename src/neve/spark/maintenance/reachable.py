@@ -19,11 +19,11 @@ from neve.errors import StorageError
 from neve.maintenance.quarantine import Candidate
 from neve.spark.maintenance.expiry import snapshot_ids, without
 from neve.spark.maintenance.judging import as_read, key_of
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.table.bridge import TableBridge
 from neve.spark.table.descriptions import java_class
 from neve.spark.table.methods import Methods
 from neve.spark.table.outcome import patiently, reading
-from neve.spark.tasks.shipping import reason_of
 from neve.table.units import MIB
 
 if TYPE_CHECKING:
@@ -101,13 +101,6 @@ def known_files(spark: SparkSession, bridge: TableBridge) -> Iterator[DataFrame]
         yield as_read(iceberg.everything(bridge.table))
 
 
-@contextmanager
-def content_of(spark: SparkSession, bridge: TableBridge, versions: Iterable[Any], lost: Collection[str]) -> Iterator[DataFrame]:
-    """Every file that snapshots of these versions need, in the same way, as far as manifests tell that are not lost."""
-    with _Iceberg(spark, bridge).reading("find what versions of the table need") as iceberg:
-        yield as_read(_union(iceberg.content(iceberg.static(metadata), lost=lost) for metadata in versions))
-
-
 class SparkReachability:
     """Over one loaded table."""
 
@@ -131,7 +124,7 @@ class SparkReachability:
     def _lost(self, before: Any, after: Any, *, metadata_too: bool = True) -> Iterator[Candidate]:
         from pyspark.sql import functions as f
 
-        old, new, kept = self._iceberg.static(before), self._iceberg.static(after), snapshot_ids(self._bridge, after)
+        old, kept = self._iceberg.static(before), snapshot_ids(self._bridge, after)
         gone, known = snapshot_ids(self._bridge, before) - kept, _statistics_sizes(self._bridge, before)
         with self._iceberg.reading("find what nothing needs any more"):
             of_gone = self._iceberg.static(without(self._bridge, before, kept))
@@ -140,10 +133,14 @@ class SparkReachability:
             if not parts:
                 return
             candidates = _union(parts).withColumn("key", key_of(f.col("path"))).dropDuplicates(["key"])
-            valid = as_read(self._iceberg.everything(new)).select(key_of(f.col("path")).alias("key"))
+            valid = as_read(self._needed_by(after)).select(key_of(f.col("path")).alias("key"))
             for row in candidates.join(valid, "key", "left_anti").toLocalIterator(prefetchPartitions=True):
                 reason = _REASONS.get(row.type, "named by expired snapshots")
                 yield Candidate(path=row.path, reason=reason, size_bytes=known.get(row.path, row.size_bytes))
+
+    def _needed_by(self, metadata: Any) -> DataFrame:
+        """All that some metadata names, over every snapshot and so over every ref."""
+        return self._iceberg.everything(self._iceberg.static(metadata))
 
     def needed(self, paths: Iterable[str]) -> Iterator[str]:
         """Those that the newest metadata names; its manifests are read once, however many paths there are."""
@@ -228,9 +225,9 @@ class _Iceberg:
         operations = java_class(self._jvm, "StaticTableOperations")(metadata, self._bridge.table.io())
         return java_class(self._jvm, "BaseTable")(operations, str(metadata.metadataFileLocation()))
 
-    def content(self, table: Any, lost: Collection[str] = ()) -> DataFrame:
+    def content(self, table: Any) -> DataFrame:
         """Data and delete files, manifests and their lists, and statistics, of all snapshots."""
-        manifests = self._manifests(table, lost)
+        manifests = self._manifests(table)
         paths = manifests.selectExpr("path", "'Manifest' AS type")
         return _union([self._entries(table, manifests), paths, *(self._frame(name, table, None) for name in _DATASETS)])
 
@@ -249,18 +246,15 @@ class _Iceberg:
         """All that the table's metadata names."""
         return self.content(table).unionByName(self.others(table))
 
-    def _manifests(self, table: Any, lost: Collection[str] = ()) -> DataFrame:
+    def _manifests(self, table: Any) -> DataFrame:
         """Each once, as Iceberg's tasks take it."""
         from pyspark.sql import DataFrame
-        from pyspark.sql.functions import col
 
         kind = java_class(self._jvm, "MetadataTableType").ALL_MANIFESTS
         lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(table.snapshots())
         options = in_few_tasks(self._spark, lists)
         found = java_class(self._jvm, "spark.SparkTableUtil").loadMetadataTable(self._session, table, kind, options)
         manifests = DataFrame(found, self._spark).selectExpr(*_BEAN).dropDuplicates(["path"])
-        if lost:
-            manifests = manifests.where(~col("path").isin(list(lost)))
         return self.keep(manifests.repartition(self._tasks).persist())
 
     def _entries(self, table: Any, manifests: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Rows past their time, found and deleted through Spark (implements `ports.PastRows`).
+"""Rows past their time, found and deleted through Spark (implements `ttl_ports.PastRows`).
 
 Files are chosen and dropped by Iceberg's own scan and commit (`bridge`). Rows go by Spark's DELETE: it follows the table's
 delete mode in every format version, keeps row ids, and no position has to pass the driver. SQL knows columns by name only, so
@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import BadRequestError, CommitUnknownError, StorageError, VerificationError
 from neve.maintenance.ttl import Tally, TtlLimits, TtlRule, TtlTarget, field_of
+from neve.maintenance.ttl_proof import FooterFinding
 from neve.rewrite.live_files import DataFile, LiveFile
+from neve.spark.quoting import quoted
 from neve.spark.table.bridge import TableBridge
 from neve.spark.table.descriptions import java_class
 from neve.spark.table.methods import Methods
+from neve.spark.table.opening import FileIOSources, stored_columns
 from neve.spark.table.outcome import committing, patiently
 from neve.spark.table.redirects import refuse_redirects
 from neve.spark.tasks.staging import exact_times, fresh_deletes, staged
 from neve.table import time_format
+from neve.table.calendar import DAY_SECONDS, iso_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NAME_MAPPING = "schema.name-mapping.default"
 _ANY_ERROR = "java.lang.Exception"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SparkPastRows:
@@ -35,6 +38,8 @@ class SparkPastRows:
 
     def __init__(self, spark: SparkSession, bridge: TableBridge) -> None:
         self._spark, self._bridge = spark, bridge
+        self._mapping: str | None = None
+        self._stored: dict[tuple[str, int], FooterFinding] = {}
 
     def candidates(self, snapshot_id: int, rule: TtlRule, limits: TtlLimits) -> list[LiveFile]:
         """Data files that may hold some, with the bounds of the rule's column."""
@@ -54,24 +59,44 @@ class SparkPastRows:
         sums = [expr(f"count_if({past})").alias("past"), expr(f"count_if(NOT {past})").alias("kept")]
         with exact_times(self._spark.conf), staged(self._spark, self._bridge, tasks) as set_id:
             try:
-                frame = self._spark.read.format("iceberg").option("scan-task-set-id", set_id).load(set_id)
+                reader = self._spark.read.format("iceberg").option("scan-task-set-id", set_id)
+                # `exact_times`, also against the session's spark.datasource.iceberg.*, which go before its other settings.
+                frame = reader.option("vectorization-enabled", "false").load(set_id)
                 found = frame.groupBy(input_file_name().alias("path")).agg(*sums).collect()
             except PySparkException as error:
                 raise StorageError(f"Cannot count rows past their time: {str(error).splitlines()[0]}") from error
         return {row["path"]: Tally(row["past"], row["kept"]) for row in found}
 
+    def stored(self, files: Sequence[LiveFile], rule: TtlRule) -> Mapping[str, FooterFinding]:
+        """What the footers of these files say of the rule's column, by path. Files never change, so each is opened once, unless
+        the table's name mapping changes."""
+        mapping = self._bridge.properties().get(_NAME_MAPPING)
+        if mapping != self._mapping:
+            self._mapping, self._stored = mapping, {}
+        new = {file.path: file for file in files if (file.path, rule.field_id) not in self._stored}
+        found = stored_columns(list(new.values()), rule.field_id, FileIOSources(self._bridge.table), mapping)
+        self._stored |= {(path, rule.field_id): stored for path, stored in found.items()}
+        return {file.path: self._stored[file.path, rule.field_id] for file in files}
+
     def drop(self, files: Sequence[DataFile], summary: Mapping[str, str], target: TtlTarget) -> None:
         """Removes whole files from the table."""
         self._destroy(target, lambda _: self._bridge.drop(files, summary, target.branch))
 
-    def delete(self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget) -> None:
-        """Deletes the rows one by one, the way that the table's properties ask for."""
-        table = f"{self._bridge.quoted}.{_quoted(f'branch_{target.branch}')}"
+    def delete(
+        self, rule: TtlRule, limits: TtlLimits, summary: Mapping[str, str], target: TtlTarget, left_alone: Sequence[str] = ()
+    ) -> None:
+        """Deletes the rows one by one, the way that the table's properties ask for, but none of the files in `left_alone`."""
+        table = self._quoted_branch(target.branch)
 
         def send(column: str) -> None:
-            self._send(f"DELETE FROM {table} WHERE {row_by_row(rule, limits, column)}", summary)  # noqa: S608 - literals only
+            statement = f"DELETE FROM {table} WHERE {row_by_row(rule, limits, column)}{outside(left_alone)}"  # noqa: S608 - literals
+            self._send(statement, summary)
 
         self._destroy(target, send)
+
+    def _quoted_branch(self, branch: str) -> str:
+        """The branch as SQL takes it. A statement without one goes to the branch that the session's settings name."""
+        return f"{self._bridge.quoted}.{quoted(f'branch_{branch}')}"
 
     def _destroy(self, target: TtlTarget, send: Callable[[str], None]) -> None:
         """The only way to a destructive statement. Confirms the table's uuid and the column's field id, name and type in the
@@ -83,8 +108,7 @@ class SparkPastRows:
         uuid, schema, properties = patiently("load the table that rows are deleted from", self._seen_by_spark)
         refuse_redirects(self._spark, properties, self._bridge.quoted)
         confirm_target(target, uuid, schema)
-        found = field_of(schema, target.field_id)
-        send(_quoted(*found[0]) if found else "")
+        send(current_column(target, schema))
 
     def _seen_by_spark(self) -> tuple[str, dict[str, Any], dict[str, str]]:
         """The table's uuid, schema and properties, loaded by the name that statements have."""
@@ -123,18 +147,25 @@ def confirm_target(target: TtlTarget, table_uuid: str, schema: Mapping[str, Any]
         raise VerificationError(f"Cannot delete rows by {target.column}: {objection}", hint=hint)
 
 
+def current_column(target: TtlTarget, schema: Mapping[str, Any]) -> str:
+    """The name that the target's field id has in this schema, as SQL takes it; empty if the field is gone."""
+    found = field_of(schema, target.field_id)
+    return quoted(*found[0]) if found else ""
+
+
 def column_of(schema: Mapping[str, Any], rule: TtlRule) -> str:
     """The name that the rule's field id has in this schema, as SQL takes it."""
     found = field_of(schema, rule.field_id)
     if found is None:
         raise VerificationError(f"Cannot count rows by {rule.column}: field {rule.field_id} is no longer in the table")
-    return _quoted(*found[0])
+    return quoted(*found[0])
 
 
 def predicate(rule: TtlRule, limits: TtlLimits, column: str) -> str:
     """In Spark SQL, for which neither time zone nor string escapes of the session matter."""
     low = "" if limits.low is None else f" AND {column} >= {limits.low}"
-    match = f" AND {column} RLIKE {_text(time_format.expression(limits.pattern))}" if limits.pattern else ""
+    text = column if rule.type == "string" else f"CAST({column} AS STRING)"
+    match = f" AND {text} RLIKE {_text(time_format.expression(limits.pattern))}" if limits.pattern else ""
     return f"{column} < {_literal(rule, limits.high)}{low}{match}"
 
 
@@ -144,19 +175,20 @@ def row_by_row(rule: TtlRule, limits: TtlLimits, column: str) -> str:
     return f"{predicate(rule, limits, column)} AND hash({column}) % 2 < 2"
 
 
-def _quoted(*parts: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+def outside(paths: Sequence[str]) -> str:
+    """The further condition that a row is in none of these files, if there are any."""
+    return f" AND `_file` NOT IN ({', '.join(map(_text, paths))})" if paths else ""
 
 
 def _literal(rule: TtlRule, high: int | str) -> str:
     if isinstance(high, str):
         return _text(high)
     if rule.type == "date":
-        return f"DATE '{date(1970, 1, 1) + timedelta(days=high)}'"
+        return f"DATE '{iso_moment(high * DAY_SECONDS).partition('T')[0]}'"
     if rule.type == "timestamptz":
         return f"timestamp_micros({high})"
     if rule.type == "timestamp":
-        return f"TIMESTAMP_NTZ '{(_EPOCH + timedelta(microseconds=high)).strftime('%Y-%m-%d %H:%M:%S.%f')}'"
+        return f"TIMESTAMP_NTZ '{iso_moment(high // 10**6, f'{high % 10**6:06d}')}'"
     if rule.type.endswith("_ns"):
         hint = "Whole files can go all the same: --ttl-by file."
         raise BadRequestError(f"Cannot look into files by {rule.column}: Spark reads no {rule.type}", hint=hint)

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from neve.commit.property_swap import Loaded, swap_until_settled
 from neve.errors import (
     BadRequestError,
     CatalogUnreachableError,
     CommitConflictError,
-    CommitUnknownError,
     SettingsError,
     TableGoneError,
     TableNotFoundError,
 )
 from neve.health.queries import Planned
 from neve.rewrite.live_files import Ancestor, DataFile, DeleteKey, LiveFile
+from neve.spark.quoting import quoted
 from neve.spark.table.deltas import Exchange, Onto, commit_drop, commit_exchange, commit_row_delta
 from neve.spark.table.descriptions import Descriptions, delete_identity, identity, java_class
 from neve.spark.table.methods import Methods
@@ -32,11 +33,6 @@ from neve.table.state import MAIN, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SWAPS = 20
-"""How often a property is set against writers that commit at the same moment."""
-_UNKNOWN_SWAPS = 3
-"""How often a change is sent again whose outcome is not known: each attempt may leave a metadata file behind."""
-
 
 class TableBridge:
     """A loaded table. `refresh` moves it to the newest metadata; everything else looks at what was loaded."""
@@ -45,7 +41,7 @@ class TableBridge:
         self._spark = spark
         self.jvm: Any = spark._jvm
         self._catalog, self._name = name.catalog, name
-        self.quoted = ".".join(f"`{part}`" for part in (name.catalog, *name.identifier))
+        self.quoted = quoted(name.catalog, *name.identifier)
         """The name as SQL takes it."""
         # Past Spark's cache of tables, which may hold metadata older than what the plan saw.
         self.table: Any = patiently(f"load {name}", self._loaded)
@@ -118,6 +114,10 @@ class TableBridge:
     def metadata_location(self) -> str:
         """The location of the loaded metadata file."""
         return str(self.table.operations().current().metadataFileLocation())
+
+    def location(self) -> str:
+        """The table's own location."""
+        return str(self.table.location())
 
     def head(self, branch: str = MAIN) -> int | None:
         """The branch's snapshot."""
@@ -301,25 +301,19 @@ class TableBridge:
 
     def swap_properties(self, expected: Mapping[str, str | None], values: Mapping[str, str | None]) -> bool:
         """The same for several properties at once; `expected` may name others than those that change."""
-        sent, unknown, failure = False, 0, f"others changed the table {_SWAPS} times meanwhile"
-        for _ in range(_SWAPS):
+
+        def load() -> Loaded:
             base = self.newest("read the table's properties")
-            properties = self.jvm.java.util.HashMap(base.properties())
-            if sent and all(properties.get(key) == value for key, value in values.items()):
-                return True  # the answer was lost, not the change
-            if unknown > _UNKNOWN_SWAPS:
-                break  # nobody else is in the way: it is the catalog or the storage that fails
-            if any(properties.get(key) != value for key, value in expected.items()):
-                return False
-            for key, value in values.items():
-                properties.remove(key) if value is None else properties.put(key, value)
-            sent = True
-            try:
-                if self.swapped(base, base.replaceProperties(properties)):
-                    return True
-            except CommitUnknownError as error:
-                unknown, failure = unknown + 1, str(error)
-        raise CatalogUnreachableError(f"Cannot set property {', '.join(values)}: {failure}")
+
+            def send() -> bool:
+                properties = self.jvm.java.util.HashMap(base.properties())
+                for key, value in values.items():
+                    properties.remove(key) if value is None else properties.put(key, value)
+                return self.swapped(base, base.replaceProperties(properties))
+
+            return self._to_dict(base.properties()), send
+
+        return swap_until_settled(load, expected, values)
 
     def swapped(self, base: Any, changed: Any) -> bool:
         """Whether the metadata was exchanged; not if anybody changed it since `base` was read."""

@@ -7,6 +7,8 @@ process should decode. Everything but the list of files still comes from the pla
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.ports import Progress, TableReader
+from neve.spark.quoting import quoted
 from neve.table.files import (
     DATA,
     DEFAULTS,
@@ -58,6 +61,13 @@ _NEWER = {"content_size_in_bytes", "content_offset", "referenced_data_file", "fi
 """Fields that the Iceberg of a caller's own session may not know yet."""
 
 
+@dataclass
+class _Reads:
+    """What was read of a table and its other snapshots."""
+
+    by_spark: bool = False
+
+
 class LargeTableReader:
     """Delegates to another reader, except for the files of a table beyond the limit (implements `ports.TableReader`)."""
 
@@ -65,10 +75,13 @@ class LargeTableReader:
         self._inner = inner
         self._spark = spark
         self._limit = python_max_files
+        self._reads = _Reads()
 
     def at(self, snapshot_id: int) -> LargeTableReader:
         """The same table at another snapshot."""
-        return LargeTableReader(self._inner.at(snapshot_id), self._spark, python_max_files=self._limit)
+        other = copy(self)
+        other._inner = self._inner.at(snapshot_id)
+        return other
 
     def state(self) -> TableState:
         """From the plain reader."""
@@ -82,6 +95,10 @@ class LargeTableReader:
         """From the plain reader."""
         return self._inner.sample_row_groups(paths)
 
+    def from_cache(self) -> bool:
+        """Spark reads from storage."""
+        return not self._reads.by_spark and self._inner.from_cache()
+
     def files(
         self, manifests: tuple[Manifest, ...], progress: Progress | None = None, *, bounds: Collection[int] = ()
     ) -> FileColumns:
@@ -90,12 +107,13 @@ class LargeTableReader:
             return self._inner.files(manifests, progress, bounds=bounds)
         if progress:
             progress("inspect", 0, None)
+        self._reads.by_spark = True
         return read_files(self._spark(), self._inner.state(), bounds)
 
 
 def read_files(spark: SparkSession, state: TableState, bounds: Collection[int] = ()) -> FileColumns:
     """The live files of the state's snapshot, from Iceberg's `entries` metadata table; with the bounds of these columns."""
-    table = ".".join(f"`{part}`" for part in (state.name.catalog, *state.name.identifier))
+    table = quoted(state.name.catalog, *state.name.identifier)
     frame = spark.sql(f"SELECT * FROM {table}.entries VERSION AS OF {state.snapshot_id} WHERE status < 2")  # noqa: S608 - our own names
     # Apart, so that the statistics of data files, which are most of the metadata, need not be read for the deletes' sake;
     # both conditions are such that Iceberg chooses manifests by them.

@@ -1,19 +1,25 @@
 """Opens files in the driver through the table's own FileIO: outputs that Spark wrote, outputs of earlier processes, and inputs.
 
-Used by `rewrite` and `spark_kernel`. Iceberg's Java wrote these outputs, so that pyarrow opens them, from bytes that the FileIO
-reads: any storage that the table is on will do. Of ORC and Avro files only the size is compared.
+Used by `rewrite`, `spark_kernel` and `maintenance.ttl`. Iceberg's Java wrote these outputs, so that pyarrow opens them, from
+bytes that the FileIO reads: any storage that the table is on will do. Avro files are opened by `kernels.other_formats`, as ORC
+files are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from neve.errors import MissingFileError, NeveError, StorageError
 from neve.kernels.faults import CorruptFileError, MisreadFileError
-from neve.kernels.opening import SIZE, confirm_output, misread_column, open_parquet, read_tail
+from neve.kernels.opening import confirm_output, confirm_size, misread_column, open_parquet, read_tail
+from neve.kernels.other_formats import open_avro, open_orc
+from neve.kernels.stored_column import stored_column
 from neve.kernels.streams import Source, check_range
+from neve.maintenance.ttl_proof import FooterFinding
+from neve.rewrite.live_files import LiveFile
 from neve.rewrite.work_order import InputFile, OpenedFile, WorkResult
 from neve.spark.table.outcome import is_missing
 
@@ -67,7 +73,8 @@ def open_outputs(result: WorkResult, sources: FileIOSources) -> WorkResult:
 def _opened(sources: FileIOSources, path: str, size_bytes: int) -> OpenedFile | str:
     try:
         if path.endswith((".orc", ".avro")):
-            return OpenedFile(reader=SIZE, size_bytes=sources.stored(path).size_bytes)
+            source = confirm_size(sources, path, size_bytes)
+            return open_orc(source) if path.endswith(".orc") else open_avro(source)
         return confirm_output(sources, path, size_bytes, strictly=False)
     except NeveError as error:
         if error.retryable:
@@ -97,6 +104,22 @@ def _check_input(file: InputFile, sources: FileIOSources, types: Mapping[int, st
         raise CorruptFileError(file.path, f"it holds {opened.rows} rows, the table says {file.records}")
     if (reason := misread_column(file.path, tail, types)) is not None:
         raise MisreadFileError(file.path, reason)
+
+
+def stored_columns(
+    files: Sequence[LiveFile], field_id: int, sources: FileIOSources, name_mapping: str | None
+) -> dict[str, FooterFinding]:
+    """What the footers of data files say of one column, by path. Only Parquet files are opened."""
+    mapping = json.loads(name_mapping) if name_mapping else None
+
+    def opened(file: LiveFile) -> FooterFinding:
+        form = str(file.data_file["file-format"]).lower()
+        if form != "parquet":
+            return FooterFinding(unknown=f"it is {form}, of which Neve reads no statistics")
+        return stored_column(sources, file.path, file.records, field_id, mapping)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="neve-open") as threads:
+        return dict(zip((file.path for file in files), threads.map(opened, files), strict=True))
 
 
 def _reason(error: Exception) -> str:

@@ -17,10 +17,11 @@ from neve.rewrite.content import ContentProof, Fingerprint, total
 from neve.rewrite.group import Kernel
 from neve.rewrite.live_files import DataFile, LiveFile
 from neve.rewrite.work_order import WorkResult
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.runtime.task_python import map_in_arrow
 from neve.spark.table.bridge import TableBridge
 from neve.spark.tasks.arrow_content import LINEAGE, FileReader
-from neve.spark.tasks.shipping import prepare, reason_of
+from neve.spark.tasks.shipping import prepare
 from neve.spark.tasks.staging import staged
 from neve.table.units import MIB
 

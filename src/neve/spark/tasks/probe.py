@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from neve.errors import BadRequestError
 from neve.rewrite.content import Measured
+from neve.spark.quoting import quoted
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.table.redirects import refuse_redirects
 from neve.spark.tasks.content import fingerprint_frame
-from neve.spark.tasks.shipping import reason_of
 from neve.table.state import TableName
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Probe:
     def __init__(self, spark: SparkSession, sql: str, table: TableName, *, limit_seconds: float = 120.0) -> None:
         require_query(sql)
         self._spark, self._sql, self._limit = spark, sql, limit_seconds
-        self._table = ".".join(f"`{part}`" for part in (table.catalog, *table.identifier))
+        self._table = quoted(table.catalog, *table.identifier)
         self._refuse_writes()
 
     def measure(self) -> Measured:

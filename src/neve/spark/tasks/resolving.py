@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from neve.errors import NeveError
 from neve.rewrite.equality_rows import KeyFile, KeyTask, ResolveDelete, ResolvedFile, ResolveInput, cut, key_files
 from neve.rewrite.work_order import DeleteKind
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.runtime.task_python import map_in_arrow, task_context
-from neve.spark.tasks.shipping import prepare, reason_of
+from neve.spark.tasks.shipping import prepare
 from neve.table.units import MIB
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from neve.kernels.arrow.model import ArrowInput, SchemaMismatchError
 from neve.kernels.arrow.projection import Mismatch
 from neve.kernels.arrow.reading import Reader
 from neve.kernels.deletes.keys import check_fields, key_columns
-from neve.kernels.deletes.puffin import write_vectors
+from neve.kernels.deletes.puffin import store_vectors
 from neve.kernels.deletes.roaring import Encoder
 from neve.kernels.streams import BytesSource, Source
 from neve.rewrite.equality_rows import KeyFile, KeyTask
@@ -191,7 +191,7 @@ class WriteVectors:
         lines: list[tuple[int, str, int, int, int, int]] = []
         for first in vectors:
             path = f"{self.prefix}-{uuid4().hex}.puffin"
-            written, size = write_vectors(storage.sink(path), [first] if self.apart else chain([first], vectors))
+            written, size = store_vectors(storage, path, [first] if self.apart else chain([first], vectors))
             new = numbers[len(lines) :]
             lines += [(n, path, size, v.offset, v.length, v.cardinality) for n, v in zip(new, written, strict=True)]
         if lines:

@@ -28,14 +28,14 @@ def is_routed(order: WorkOrder, table: Any) -> bool:
 def to_spec(writer: DataFrameWriter, order: WorkOrder, tasks: Any, table: Any) -> DataFrameWriter:
     """The writer, told which spec rows are written in: the current one if the order says so, else that of the files read.
 
-    Told nothing, Iceberg takes the current spec and cuts files by its partitions. It has no choice where a column that the
-    older spec partitions by was dropped; the files still belong to their old partition, since every row does.
+    Told the current spec, Iceberg cuts files by its partitions. There is no choice where a column that the older spec
+    partitions by was dropped; the files still belong to their old partition, since every row does.
     """
     if order.output_spec_id is not None:
         return _routed(writer.option("output-spec-id", str(order.output_spec_id)), order, table)
     spec, schema = tasks.get(0).spec(), table.schema()
     if any(schema.findField(int(field.sourceId())) is None for field in spec.fields()):
-        return writer.option("fanout-enabled", "true")
+        return writer.option("fanout-enabled", "true").option("output-spec-id", str(table.spec().specId()))
     return writer.option("output-spec-id", str(spec.specId()))
 
 

@@ -22,24 +22,15 @@ from neve.kernels.faults import CorruptFileError
 from neve.rewrite.equality_rows import has_many_keys
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
+from neve.spark.runtime.executor_python import python_trouble
+from neve.spark.runtime.job_failure import reason_of
 from neve.spark.runtime.machine import task_memory_bytes
 from neve.spark.runtime.task_python import task_context
 from neve.spark.tasks.inlining import with_contents
+from neve.spark.tasks.order_task import CRASHED, DENIED, DONE, FAILED, REFUSED, Answer, crashed, run_task
 from neve.spark.tasks.oversized import Oversized, equality_deletes
 from neve.spark.tasks.resolving import Resolver
-from neve.spark.tasks.shipping import (
-    CRASHED,
-    DENIED,
-    DONE,
-    FAILED,
-    REFUSED,
-    Answer,
-    crashed,
-    prepare,
-    python_trouble,
-    reason_of,
-    run_task,
-)
+from neve.spark.tasks.shipping import prepare
 from neve.spark.tasks.spark_kernel import SparkKernel
 from neve.table.units import MIB
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from neve.spark.quoting import quoted
 from neve.spark.tasks.curve_columns import ArrowCurve, SqlCurve
 from neve.spark.tasks.cuts import choose, find_cuts
 from neve.spark.tasks.shipping import prepare
@@ -81,7 +82,7 @@ class Sorter:
         else:
             part = choose(terms, fields, _PLACE, cuts=cuts, parts=self._numbers(parts))
             frame = frame.selectExpr("*", f"monotonically_increasing_id() AS {_PLACE}").repartition(parts, _expr(part))
-        frame = frame.sortWithinPartitions(*map(_ordering, terms, fields)).select(*map(_quoted, names))
+        frame = frame.sortWithinPartitions(*map(_ordering, terms, fields)).select(*map(quoted, names))
         return self._gathered(frame, amount.files, parts_per_file) if cuts else frame
 
     def _with_terms(self, frame: DataFrame, fields: Sequence[SortField]) -> tuple[DataFrame, list[str]]:
@@ -95,7 +96,7 @@ class Sorter:
         """Iceberg's own functions do what Iceberg's transforms do."""
         name, _, number = field.transform.rstrip("]").partition("[")
         arguments = f"{number}, {path}" if number else path
-        return f"{_quoted(self._catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments})"
+        return f"{quoted(self._catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments})"
 
     def _sample(self, frame: DataFrame, terms: Sequence[str], rows: int) -> tuple[list[pa.Array], pa.Array]:
         """The fields of some rows, and their places in the inputs. Only these columns are read."""
@@ -164,7 +165,7 @@ def _ordering(term: str, field: SortField) -> Column:
 
 def _path(struct: Any, name: str) -> str:
     """A column as SQL takes it, by Iceberg's name: dots between levels, and a level's own name may have dots too."""
-    return ".".join(map(_quoted, _levels(struct, name) or name.split(".")))
+    return quoted(*(_levels(struct, name) or name.split(".")))
 
 
 def _levels(struct: Any, name: str) -> list[str] | None:
@@ -177,8 +178,3 @@ def _levels(struct: Any, name: str) -> list[str] | None:
             if below is not None:
                 return [field.name, *below]
     return None
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"

@@ -65,8 +65,6 @@ class SparkKernel:
             rows_dropped=read - live_rows,
             kept={},
             seconds=time.monotonic() - began,
-            cpu_seconds=0.0,
-            peak_memory_bytes=0,
         )
         return open_outputs(result, sources)
 
@@ -94,14 +92,17 @@ class SparkKernel:
         return Sorter(self._spark, catalog).laid_out(frame, order.layout, amount)
 
     def _write(self, frame: DataFrame, set_id: str, order: WorkOrder, tasks: Any) -> None:
-        writer = frame.write.format("iceberg").option("rewritten-file-scan-task-set-id", set_id)
+        form = self._bridge.properties().get("write.format.default", "parquet")
+        # A session's spark.datasource.iceberg.* are options of every writer that does not name them itself.
+        writer = frame.write.format("iceberg").option("write-format", form).option("merge-schema", "false")
+        writer = writer.option("rewritten-file-scan-task-set-id", set_id)
         writer = writer.option("target-file-size-bytes", str(order.write.target_bytes)).option("distribution-mode", "none")
         writer = to_spec(writer, order, tasks, self._bridge.table)
         if order.layout is not None and order.output_spec_id is None:
             # Parts are equal in rows, not in bytes: one that comes out somewhat larger shall not leave a tiny file behind.
             writer = writer.option("target-file-size-bytes", str(order.write.target_bytes * 3 // 2))
             writer = writer.option("use-table-distribution-and-ordering", "false")
-        if self._bridge.properties().get("write.format.default", "parquet") == "parquet":
+        if form == "parquet":
             writer = writer.option("compression-codec", order.write.codec)  # an order tells Parquet's; others keep the table's
         writer.mode("append").save(set_id)
 
