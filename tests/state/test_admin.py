@@ -197,8 +197,8 @@ def test_a_pruned_sqlite_file_is_smaller(tmp_path: Path, file_url: str) -> None:
         assert admin.prune(file_url, 100).runs == 50
         assert store.runs() == ()  # another connection goes on
     assert before > 1_000_000
-    assert admin.describe(file_url).size_bytes < 100_000
-    assert (tmp_path / "state.db").stat().st_size < 100_000
+    assert admin.describe(file_url).size_bytes < 300_000
+    assert (tmp_path / "state.db").stat().st_size < 300_000
 
 
 def test_a_file_that_cannot_be_made_smaller_is_pruned_all_the_same(
