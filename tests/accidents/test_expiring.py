@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
-from neve.errors import CommitIncidentError, VerificationError
+from neve.errors import CommitIncidentError, NeveError, VerificationError
 from neve.maintenance.quarantine import waiting_since_ms
 from neve.maintenance.retention import Keep, Rules, _Past
-from neve.operations import quarantine
+from neve.operations import quarantine, trash_needed
 from neve.operations.expire_snapshots import _Expiry
 from neve.operations.quarantine import EXPIRED_STAYS
 from neve.operations.reachable import Reachable
@@ -221,6 +221,32 @@ def test_an_expired_snapshot_is_wanted_back(sites: Make) -> None:
     assert site.neve.restore(record.run_id).note == EXPIRED_STAYS
     assert_whole(StaticTable.from_metadata(before), {"main": range(10)})
     site.assert_whole(main=range(10, 20))
+
+
+@accident(
+    "Older metadata was registered again, and purging failed as if the catalog did not answer, without a way out",
+    evidence="Neve's own trials",
+    guard="a file that the metadata needs and the trash has is named, with the command that brings it back",
+    without=[answering(trash_needed._in_the_trash, "None")],
+    sees="no way back",
+)
+def test_older_metadata_is_registered_again(sites: Make) -> None:
+    site = sites(ids=10)
+    before = site.load().metadata_location
+    replace(site)
+    record = site.neve.expire(site.name)
+    site.clock.days += 2
+    site.neve.settle(site.name)
+    with closing(site.bench.catalog()) as catalog:
+        catalog.drop_table(site.name)
+        catalog.register_table(site.name, before)
+    site.bench.sql("REFRESH TABLE {}")
+    site.clock.days += 10
+    with pytest.raises(NeveError) as refused:
+        site.neve.purge(site.name)
+    assert f"neve restore {record.recorded_id[:8]}" in str(refused.value.hint), f"no way back: {refused.value}"
+    site.neve.restore(record.run_id)
+    site.assert_whole(main=range(10))
 
 
 @pytest.fixture

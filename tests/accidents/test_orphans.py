@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from neve.catalogs import documents
+from neve.catalogs.local_file_io import LocalFileIO
+from neve.errors import NeveError
 from neve.maintenance import orphans
 from neve.maintenance.orphans import is_checkpoint, required_age, running_files
 from neve.maintenance.quarantine import is_judged_file
@@ -27,6 +32,7 @@ from neve.storage.s3 import S3Files
 from neve.table import location
 from tests.accidents.unguarded import accident, answering
 from tests.builders.cleanup_tables import Make, Site, assert_there, iceberg, listed, rows, said, write_inventory
+from tests.builders.spark_tables import Bench
 from tests.builders.table_integrity import assert_whole
 
 NEIGHBOURS = answering(_Search._look_around, "[]")
@@ -323,3 +329,63 @@ def test_an_orphan_s_name_goes_on_after_a_live_file_s(site: Site) -> None:
     site.clear()
     assert not orphan.exists() or not live.exists()
     site.assert_whole(main=range(30))
+
+
+def searched_beside(site: Site) -> None:
+    """An orphan of this table is found, whatever other tables the catalog has."""
+    orphan = site.plant("data/orphan.parquet")
+    try:
+        record = site.run()
+    except NeveError as error:
+        raise AssertionError(f"refused: {error}") from error
+    assert [file.path for file in site.neve.quarantined(site.name)] == [orphan]
+    assert record.taken == 1
+
+
+@accident(
+    "A valid table with a variant column was called corrupt, and no orphan of any other table was removed",
+    evidence="the trials of issue 15; PyIceberg knows no variant",
+    guard="metadata documents are read by a parser of our own, for which a type that it does not know is no damage",
+    without=[answering(documents.seen, "None")],
+    sees="refused: .*ValidationError",
+)
+def test_another_table_has_a_variant_column(site: Site, sites: Make) -> None:
+    other = sites()
+    file = Path(other.load().metadata_location)
+    document = json.loads(file.read_text(encoding="utf-8")) | {"format-version": 3, "next-row-id": 0}
+    document["schemas"][0]["fields"].append({"id": 3, "name": "v", "required": False, "type": "variant"})
+    file.write_text(json.dumps(document), encoding="utf-8")
+    searched_beside(site)
+    inspected = site.neve.inspect(other.name)
+    assert (inspected.columns, inspected.data_files) == (3, 3)
+
+
+@accident(
+    "One table whose location has a `#` in it stopped the removal of orphans for all tables of its catalog",
+    evidence="the trials of issue 15; PyIceberg parses locations as URLs",
+    guard="one parser for all locations, which takes nothing for a fragment, a query or an escape",
+    without=[
+        answering(
+            LocalFileIO.new_input,
+            "__import__('pyiceberg.io.pyarrow').io.pyarrow.PyArrowFileIO(self.properties).new_input(location)",
+        )
+    ],
+    sees="refused: .*a#b.* is missing",
+)
+def test_another_table_s_location_has_a_number_sign(site: Site, bench: Bench, tmp_path: Path) -> None:
+    bench.sql(f"CREATE TABLE {{}} (id BIGINT) USING iceberg LOCATION 'file://{tmp_path}/a#b?c'")
+    searched_beside(site)
+    assert site.neve.inspect(f"accidents.{bench.name}").columns == 1
+
+
+@accident(
+    "An entry of the catalog that has no files any more stopped the removal of orphans for all other tables",
+    evidence="the trials of issue 15",
+    guard="an entry whose metadata file is gone or empty, with no other metadata beside it, is nothing that anybody could read",
+    without=[answering(documents.other_metadata, "[watched.location]")],
+    sees="refused: .* and others are there",
+)
+def test_other_tables_are_empty_leftovers(site: Site, sites: Make) -> None:
+    shutil.rmtree(sites(ids=0).home)
+    Path(sites(ids=0).load().metadata_location).write_bytes(b"")
+    searched_beside(site)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from neve.catalogs.hadoop import HadoopCatalog
 from neve.operations.file_index import FileIndex
+from neve.operations.remove_orphans import _Search
 from neve.settings.catalog import CatalogSettings
 from tests.accidents.unguarded import accident, answering
 from tests.builders.cleanup_tables import Make, Site, assert_there
@@ -55,6 +56,24 @@ def test_a_table_takes_up_a_file_that_waits_in_the_quarantine(site: Site, sites:
     site.run()
     other.commit(file)
     site.clear()
+    other.assert_whole(main=range(31))
+
+
+@accident(
+    "A table could not be read for a while, and files that it had imported from another's directory were removed",
+    evidence="issue 15, trial",
+    guard="a table or namespace that cannot be read may need any file: orphans are not looked for until that is resolved",
+    without=[answering(_Search._refuse_unreadable, "None")],
+    sees="lost files",
+)
+def test_a_table_that_imported_files_cannot_be_read_for_a_while(site: Site, sites: Make) -> None:
+    other = sites()
+    other.commit(site.write("import/f.parquet", 30))
+    metadata = Path(other.load().metadata_location)
+    content = metadata.read_bytes()
+    metadata.write_bytes(b"{")
+    site.search()
+    metadata.write_bytes(content)
     other.assert_whole(main=range(31))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
@@ -21,6 +21,7 @@ from neve.operations.expire_snapshots import _Expiry
 from neve.operations.rewrite_manifests import _Rewriting
 from neve.rewrite.record import GroupState, RunOutcome
 from neve.spark.maintenance.manifests import SparkManifests
+from neve.spark.table.bridge import TableBridge
 from neve.state import Run, StateStore, journal, pruning
 from tests.accidents.unguarded import accident, answering
 from tests.builders.commit_scenes import Scene
@@ -157,6 +158,55 @@ def test_a_table_of_the_same_name_is_not_taken_for_the_planned_one() -> None:
     with suppress(TableGoneError), lease.leased("db.t", "old", "r", leases=None, writer=FakeWriter(table), clock=Still()):
         raise AssertionError("a lease on another table")
     assert table.properties == {}
+
+
+@accident(
+    "A table is dropped during a run, and the run ends with an error of the programming language",
+    evidence="a trial of this project: AttributeError",
+    guard="A table that is gone is told by its uuid: the run ends with the reason, and its record names the files it wrote.",
+    without=[answering(TableBridge.newest, "self.table.operations().refresh()")],
+    sees="the table is gone, and the run",
+)
+def test_a_table_that_is_dropped_during_a_run_is_the_reason_of_its_end(bench: Bench) -> None:
+    filled(bench)
+
+    def dropped() -> None:
+        with closing(bench.catalog()) as catalog:
+            catalog.drop_table(("accidents", bench.name))
+
+    try:
+        record = bench.compact(paths=bench.inputs, strike=dropped)
+    except Exception as error:
+        raise AssertionError(f"the table is gone, and the run ended with {type(error).__name__}: {error}") from error
+    reasons = [group.reason for group in record.groups]
+    assert record.table_gone, f"the table is gone, and the run says {reasons}"
+    assert record.outcome is RunOutcome.FAILED
+    written = {output.path for group in record.groups for output in group.outputs}
+    assert written == {path for path in bench.on_disk() if "neve" in path}
+
+
+@accident(
+    "A table is renamed during a run, and nobody may work on it under its new name",
+    evidence="a trial of this project",
+    guard="When a run ends, its marker is looked for under the table's new name, by the table's uuid, and removed there.",
+    without=[answering(TableBridge.follow, "None")],
+    sees="locked out: Cannot take .*_moved",
+)
+def test_a_table_that_was_renamed_during_a_run_is_free_under_its_new_name(bench: Bench) -> None:
+    filled(bench)
+    new_name = f"{bench.name}_moved"
+
+    def renamed() -> None:
+        with closing(bench.catalog()) as catalog:
+            catalog.rename_table(("accidents", bench.name), ("accidents", new_name))
+
+    record = bench.compact(paths=bench.inputs, strike=renamed)
+    assert (record.outcome, record.table_gone is None) == (RunOutcome.FAILED, False)
+    bench.name = new_name
+    with another_process(OTHER):
+        assert compacted(bench) == [GroupState.COMMITTED]
+    assert PROPERTY not in bench.load().properties
+    assert_whole(bench.load(), {"main": ROWS})
 
 
 def recorded(state: Path, bench: Bench) -> list[Path]:

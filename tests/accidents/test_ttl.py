@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neve.errors import BadRequestError
+from neve.errors import BadRequestError, StorageError
 from neve.maintenance.last_write import facts_to_keep
 from neve.maintenance.ttl import cutoff_ms, wrongly_removed
 from neve.maintenance.ttl_proof import why_unproved
+from neve.operations.ttl import _Ttl
 from neve.rewrite.planner import Request
-from neve.spark.maintenance.ttl import SparkPastRows, confirm_target, current_column
+from neve.spark.maintenance.ttl import SparkPastRows, column_of, confirm_target, current_column
 from neve.spark.table.redirects import refuse_redirects
 from neve.table import time_format
 from tests.accidents.unguarded import accident, answering
@@ -27,6 +28,7 @@ from tests.builders.ttl_tables import (
     NOON,
     Kept,
     Make,
+    delete_twice,
     import_times,
     maker,
     other_column_of_that_name,
@@ -210,3 +212,50 @@ def test_an_imported_file_without_field_ids_has_a_column_that_was_renamed(make: 
     other_column_of_that_name(table)
     enforce(table, "created")
     assert_whole(table.bench.load(), {"main": [0]})
+
+
+BY_THE_SUMMARY = """(
+    (past := sum(tally.past for tally in self._tallies(parent, self._changed(parent, ours.snapshot_id)[0]).values())),
+    (left := int(ours.summary["added-position-deletes"]) - int(ours.summary.get("removed-position-deletes", 0))),
+    self._roll_back(ours, f"{left} rows left the table and {past} of them were past their time") if left != past else None,
+    {"rows_deleted": past},
+)[-1]"""
+
+
+@accident(
+    "A table in which two deletes named the same row was never rid of its old rows again",
+    evidence=OUR_TRIALS,
+    guard="what a delete removed is counted by the rows that readers see before and after, and not by the snapshot's summary",
+    without=[answering(_Ttl._proved, BY_THE_SUMMARY)],
+    sees="old rows stay: .* was rolled back",
+)
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_two_position_deletes_name_the_same_rows(make: Make, version: int) -> None:
+    table = make()
+    table.append(10, 40, 31, 29, 1)
+    delete_twice(table, 11, 12)
+    table.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('format-version' = '{version}')")
+    table.ttl()
+    record = table.ttl(enforce=True)
+    assert record.counts.rows_deleted == 1, f"old rows stay: {record.reason}"
+    assert_whole(table.bench.load(), {"main": [13], "other": [10, 13]})
+
+
+@accident(
+    "Old rows stayed for ever, since the column of the limit is nested and has a dot in its name",
+    evidence=OUR_TRIALS,
+    guard="a column's name is built from its path of names, each quoted by itself",
+    without=[
+        answering(column_of, "quoted(*rule.column.split('.'))"),
+        answering(current_column, "quoted(*target.column.split('.'))"),
+    ],
+    sees="refused: Cannot count rows",
+)
+def test_a_nested_column_has_a_dot_in_its_name(make: Make) -> None:
+    table = make("s STRUCT<`a.b`: DATE>")
+    table.insert("SELECT 1, named_struct('a.b', DATE '2020-01-01') UNION ALL SELECT 2, named_struct('a.b', DATE '2025-06-01')")
+    try:
+        enforce(table, "s.a.b")
+    except (BadRequestError, StorageError) as error:
+        raise AssertionError(f"refused: {error}") from error
+    assert_whole(table.bench.load(), {"main": [2]})

@@ -17,6 +17,8 @@ from neve.api import Neve
 from neve.maintenance.ttl import TtlRecord
 from neve.settings import load_settings
 from neve.spark.maintenance.ttl import SparkPastRows
+from neve.spark.table.bridge import TableBridge
+from neve.table.state import TableName
 from tests.builders.spark_tables import Bench
 
 if TYPE_CHECKING:
@@ -122,6 +124,21 @@ def other_column_of_that_name(table: Kept) -> None:
     """What was `ts` is `created` from now on, and readers find it in no file that was imported before."""
     table.sql("ALTER TABLE {} RENAME COLUMN ts TO created")
     table.sql("ALTER TABLE {} ADD COLUMN ts TIMESTAMP")
+
+
+def delete_twice(table: Kept, *ids: int) -> None:
+    """Two position deletes name these rows, as two writers under snapshot isolation leave it."""
+    table.sql("ALTER TABLE {} CREATE BRANCH other")
+    to, found = table.bench.sql_name, ", ".join(map(str, ids))
+    for target in (to, f"{to}.branch_other"):
+        table.bench.spark.sql(f"DELETE FROM {target} WHERE id IN ({found})")
+    bridge = TableBridge(
+        table.bench.spark, TableName(catalog="local", namespace=(table.bench.namespace,), name=table.bench.name)
+    )
+    head, other = bridge.head(), bridge.head("other")
+    assert head is not None
+    assert other is not None
+    bridge.row_delta(bridge.delete_files(other), [], referenced=[f.path for f in bridge.scan(head)], head=head, summary={})
 
 
 SWAPPED = ["RENAME COLUMN ts TO event_ts", "RENAME COLUMN made TO ts"]

@@ -15,11 +15,21 @@ from neve.maintenance.ttl import TtlRule, limits_of
 from neve.rewrite.planner import Request
 from neve.rewrite.record import RunOutcome
 from neve.spark.maintenance.ttl import predicate
-from neve.spark.table.bridge import TableBridge
 from neve.spark.tasks.staging import exact_times
 from neve.table.calendar import days_to
-from neve.table.state import TableName
-from tests.builders.ttl_tables import CLOCK, DAY, NOON, Kept, Make, Moved, maker, striking, swap_names, with_two_times
+from tests.builders.ttl_tables import (
+    CLOCK,
+    DAY,
+    NOON,
+    Kept,
+    Make,
+    Moved,
+    delete_twice,
+    maker,
+    striking,
+    swap_names,
+    with_two_times,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -270,15 +280,7 @@ def test_a_session_that_sends_writes_to_another_branch_is_refused(make: Make) ->
 def test_a_row_that_two_position_deletes_name_is_in_nobody_s_way(make: Make, upgraded: bool) -> None:
     table = make()
     table.append(10, 40, 31, 29, 1)
-    table.sql("ALTER TABLE {} CREATE BRANCH other")
-    to = table.bench.sql_name
-    for target in (to, f"{to}.branch_other"):  # two writers delete the same rows, as under snapshot isolation
-        table.bench.spark.sql(f"DELETE FROM {target} WHERE id IN (11, 12)")
-    bridge = TableBridge(table.bench.spark, TableName(catalog="local", namespace=("ttl",), name=table.bench.name))
-    head, other = bridge.head(), bridge.head("other")
-    assert head is not None
-    assert other is not None
-    bridge.row_delta(bridge.delete_files(other), [], referenced=[f.path for f in bridge.scan(head)], head=head, summary={})
+    delete_twice(table, 11, 12)
     table.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('format-version' = '{3 if upgraded else 2}')")
     preview = table.ttl()
     record = table.ttl(enforce=True)
