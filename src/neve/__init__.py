@@ -1,5 +1,6 @@
 """Neve keeps Apache Iceberg tables fast and cheap. Importing it is cheap too: nothing heavy is loaded before it is needed."""
 
+import neve.commit  # noqa: F401 - before the function: a package takes its name in `neve` when it is first imported
 from neve.python_api import (
     after_write,
     cluster,

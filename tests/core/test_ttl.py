@@ -137,7 +137,20 @@ def test_numbers_in_a_smaller_unit_than_stated_are_no_times(stated: str, meant: 
 
 
 @pytest.mark.parametrize(
-    "text", ["MM-dd-yyyy", "dd/MM/yyyy", "yyyy-dd", "yy", "hours", "yyyy-MM-dd HH:mm:ss Z", "'x'yyyy", "", "'"]
+    "text",
+    [
+        "MM-dd-yyyy",
+        "dd/MM/yyyy",
+        "yyyy-dd",
+        "yy",
+        "hours",
+        "yyyy-MM-dd HH:mm:ss Z",
+        "'x'yyyy",
+        "",
+        "'",
+        "yyyy''MM",
+        "yyyy'a''b'",
+    ],
 )
 def test_a_format_whose_values_do_not_sort_as_times_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no format of times; write seconds, milliseconds"):

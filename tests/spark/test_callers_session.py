@@ -18,6 +18,7 @@ import pytest
 import neve
 from neve.catalogs.reader import MetadataReader
 from neve.errors import BadRequestError, CorruptMetadataError, InDoubtError, TableNotFoundError
+from neve.maintenance.orphans import Verdict
 from neve.operations.inspect import read
 from neve.rewrite.group import Kernel
 from neve.rewrite.record import RunOutcome
@@ -244,6 +245,49 @@ def test_tables_that_are_certainly_not_iceberg_are_no_doubt_and_keep_their_direc
         for name in ("plain", "lines", "inside"):
             caller.sql(f"DROP TABLE IF EXISTS default.{name}")
         session().sql("DROP VIEW IF EXISTS default.seen")
+
+
+def test_files_of_a_table_whose_namespace_has_a_dot_in_its_name_are_kept(session: Session, tmp_path: Path) -> None:
+    """Read as the namespaces `a` and `x`, it would be taken for a namespace `x` that is there as well."""
+    prefix = "spark.sql.catalog.dirs"
+    hadoop = {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "hadoop"}
+    caller = session(**hadoop, **{f"{prefix}.warehouse": str(tmp_path / "dirs")})
+    fill(caller, "mine.db.t", files=1, rows=4, how="")
+    fill(caller, "dirs.x.other", files=1, rows=4, how="")
+    fill(caller, "dirs.`a.x`.importer", files=0, rows=0, how="")
+    data = Path(_pyiceberg_table(tmp_path).location()) / "data"
+    [written] = data.glob("*.parquet")
+    imported = Path(shutil.copy(written, data / "imported.parquet"))
+    caller.sql(f"CALL dirs.system.add_files(table => '`a.x`.importer', source_table => '`parquet`.`{imported}`')")
+    os.utime(imported, (0, 0))
+    with catalogs(caller) as opened:
+        assert [str(name) for name in opened.tables(("dirs",))] == ["dirs.a.x.importer", "dirs.x.other"]
+    found = neve.orphans("mine.db.t", spark=caller, dry_run=True)
+    assert (found.taken, found.warnings) == (0, ("1 file kept: needed by dirs.a.x.importer",))
+
+
+def test_files_of_tables_that_the_session_does_not_list_are_kept(session: Session, tmp_path: Path) -> None:
+    """Iceberg lists no table at the root of a catalog of directories, and none in the directory of another table."""
+    prefix = "spark.sql.catalog.dirs"
+    hadoop = {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "hadoop"}
+    caller = session(**hadoop, **{f"{prefix}.warehouse": str(tmp_path / "dirs")})
+    fill(caller, "mine.db.t", files=1, rows=4, how="")
+    fill(caller, "dirs.db.outer", files=0, rows=0, how="")
+    importers = ("mine.top", "dirs.top", "dirs.db.outer.inner", "dirs.top.inner")
+    data = Path(_pyiceberg_table(tmp_path).location()) / "data"
+    [written] = data.glob("*.parquet")
+    for number, name in enumerate(importers):
+        fill(caller, name, files=0, rows=0, how="")
+        imported = Path(shutil.copy(written, data / f"imported-{number}.parquet"))
+        catalog, _, table = name.partition(".")
+        caller.sql(f"CALL {catalog}.system.add_files(table => '{table}', source_table => '`parquet`.`{imported}`')")
+        os.utime(imported, (0, 0))
+    with catalogs(caller) as opened:
+        assert {str(name) for name in opened.survey("dirs")} == {"dirs.db.outer", *importers[1:]}
+        assert {str(name) for name in opened.survey("mine")} == {"mine.db.t", "mine.top"}
+        assert {str(name) for name in opened.tables(("dirs",))} == {"dirs.db.outer"}
+    found = neve.orphans("mine.db.t", spark=caller, dry_run=True)
+    assert (found.taken, found.verdicts[Verdict.SHARED]) == (0, len(importers))
 
 
 def test_the_metadata_is_what_the_plain_reader_reads(caller: SparkSession, tmp_path: Path) -> None:

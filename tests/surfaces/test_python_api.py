@@ -30,6 +30,20 @@ def test_importing_it_loads_nothing_that_takes_time() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_every_call_stays_one_whatever_is_imported_after_it() -> None:
+    script = """
+import neve
+from importlib import import_module
+from importlib.util import find_spec
+packages = [name for name in neve.__all__ if find_spec(f"neve.{name}")]
+for name in packages:
+    import_module(f"neve.{name}")
+print(sorted(packages), [name for name in neve.__all__ if not callable(getattr(neve, name))])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "['commit', 'table'] []\n"
+
+
 def test_inspect_is_one_call(warehouse: Path) -> None:
     look = neve.inspect("db.v1", warehouse=warehouse, target_file_size="1 MiB")
     assert (look.table, look.data_files, look.target_file_size_bytes) == ("local.db.v1", 36, MIB)

@@ -63,7 +63,7 @@ class CallerConnection(Connection):
         """Every table of the session's Iceberg catalogs, and those of them that cannot be listed."""
         for catalog in sorted(self._caller.iceberg_names):
             try:
-                yield from list(self._caller.tables((catalog,)))
+                yield from list(self._caller.survey(catalog))
             except NeveError as error:
                 yield catalog, error
 

@@ -82,7 +82,8 @@ def _plain(token: str) -> str:
 def _tokens(pattern: str) -> list[str]:
     found = _TOKEN.findall(pattern)
     fields = [token for token in found if token in _FIELDS]
-    if "".join(found) != pattern or not fields or fields != list(_FIELDS)[: len(fields)] or found[0] != "yyyy":
+    in_order = fields and fields == list(_FIELDS)[: len(fields)] and found[0] == "yyyy"
+    if "".join(found) != pattern or not in_order or "''" in pattern:  # in Java '' is a quote, and no empty text
         raise ValueError(
             f"{pattern!r} is no format of times; write {', '.join(UNITS)}, or fields from the year on, such as yyyy-MM-dd"
         )

@@ -15,7 +15,7 @@ from neve.ports import TableReader
 from neve.spark.caller.session import active, lines_to_add, refuse_unusable
 from neve.spark.caller.storage import task_storage
 from neve.spark.caller.table import CallerTable
-from neve.spark.quoting import quoted
+from neve.spark.quoting import parts_of, quoted
 from neve.spark.runtime.gateway import headline
 from neve.spark.table.outcome import reading
 from neve.table.hadoop_commits import refuse_unlocked
@@ -29,6 +29,9 @@ ReaderOf = Callable[[TableName, CallerTable], TableReader]
 
 _CATALOG = "spark.sql.catalog."
 _ICEBERGS_OWN = frozenset({"default_iceberg", "default_cache_iceberg", "default_rewrite_catalog"})
+_NO_NAMESPACE = frozenset(
+    f"org.apache.iceberg.exceptions.{name}" for name in ("NoSuchNamespaceException", "ValidationException")
+)
 _DATA_LOCATIONS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 _OTHER_PROVIDERS = frozenset(
     {"avro", "binaryfile", "csv", "delta", "hive", "hudi", "jdbc", "json", "kafka", "orc", "parquet", "text", "xml"}
@@ -127,6 +130,17 @@ class CallerCatalog:
         catalog, *levels = parts if parts and parts[0] in self.names else (self._current, *parts)
         yield from self._tables_below(catalog, tuple(levels))
 
+    def survey(self, catalog: str) -> Iterator[TableName]:
+        """Every table that may have files. Those at the root and in the directories of others are not among `tables`."""
+        at_root = quoted(catalog, ".") if self._is_hadoop(catalog) else quoted(catalog)
+        tables = [TableName(catalog=catalog, namespace=(), name=name) for name in self._names_in(at_root)]
+        tables += self.tables((catalog,))
+        while tables:
+            yield (found := tables.pop())
+            if self._is_hadoop(catalog):
+                inside = self._names_in(quoted(catalog, *found.identifier))
+                tables += [TableName(catalog=catalog, namespace=found.identifier, name=name) for name in inside]
+
     def storage(self, name: TableName) -> dict[str, str]:
         """What tasks need to read and write the table's files, secrets included, or under `REFUSAL` why they cannot."""
         table = self._load(name)
@@ -170,7 +184,27 @@ class CallerCatalog:
             if not row.isTemporary:
                 yield TableName(catalog=catalog, namespace=levels, name=row.tableName)
         for child in sorted(below):
-            yield from self._tables_below(catalog, (*levels, child.split(".")[-1].strip("`")))
+            yield from self._tables_below(catalog, (*levels, parts_of(child)[-1]))
+
+    def _names_in(self, place: str) -> list[str]:
+        """The tables of what may be no namespace; there are none in what certainly is none."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, IllegalArgumentException
+
+        with reading(f"list {place}"):
+            try:
+                return [row.tableName for row in self.spark.sql(f"SHOW TABLES IN {place}").collect() if not row.isTemporary]
+            except (AnalysisException, IllegalArgumentException):
+                return []
+            except Py4JJavaError as error:
+                if str(error.java_exception.getClass().getName()) in _NO_NAMESPACE:
+                    return []
+                raise
+
+    def _is_hadoop(self, catalog: str) -> bool:
+        """Whether the catalog's tables are the directories of its warehouse."""
+        kinds = (self.spark.conf.get(f"{_CATALOG}{catalog}.{key}", "") for key in ("type", "catalog-impl"))
+        return any(str(kind).lower().endswith(("hadoop", "hadoopcatalog")) for kind in kinds)
 
     def _load(self, name: TableName) -> Any:
         with _loading(name, self), active(self.spark):  # also from threads of an engine
