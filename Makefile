@@ -9,7 +9,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile
 BENCH_WORK ?= bench/out/work
 BENCH_OPTIONS ?=
 
-.PHONY: help setup demo test soak test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
+.PHONY: help setup demo serve test soak test-quick test-stack test-spark35 lint docs stack stack-down wheel bench clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null || \
@@ -20,6 +20,9 @@ setup: ## Make .venv as uv.lock says (done by every other target)
 
 demo: setup ## Write bad tables into ./demo-warehouse, look at them, and compact some
 	@.venv/bin/neve demo
+
+serve: setup ## Serve a demo warehouse in ./neve-serve-demo whose writers make small files, and watch its tables become healthy
+	@.venv/bin/neve serve --demo
 
 test: setup ## Run the tests that need no server
 	@$(PYTEST) $(PARALLEL) -m "not slow and not stack"
@@ -58,7 +61,7 @@ wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fres
 
 bench: setup ## Run the benchmarks on a quiet machine, an hour or two; results go to bench/out (BENCH_OPTIONS=--quick to try)
 	@status=0; $(PY) bench/inspect.py || status=1; $(PY) -m bench.planning || status=1; \
-	for name in start memory rewrite deletes oversized_deletes clustering sort_large maintenance writers scale query simulate; do \
+	for name in start memory rewrite deletes oversized_deletes clustering sort_large maintenance writers scale query simulate fleet serve; do \
 	  $(PY) -m bench.$$name --work $(BENCH_WORK)/$$name $(BENCH_OPTIONS) || status=1; done; \
 	$(PY) -m bench.chart_page; exit $$status
 

@@ -2,7 +2,8 @@
 
 Called by `scripts/docs.py check` and by `tests/docs`. A block's language says what is checked:
 
-- `yaml` is a Neve settings file and must load (`yaml plain`: parses); `json` parses (`json settings`: loads)
+- `yaml` is a Neve settings file and must load (`yaml plain`: parses; `yaml policies`: can be applied)
+- `json` parses (`json settings`: loads)
 - `python` compiles (`python run`: also runs, in an empty directory)
 - `console` starts with `$ ` and calls our CLI, a make target, or a well-known program
 - `text` is anything else; a block without a language is a mistake.
@@ -214,6 +215,8 @@ def block_problem(block: Block, vocabulary: Vocabulary) -> str | None:
 
 
 def _yaml_problem(block: Block) -> str | None:
+    if "policies" in block.marks:
+        return _policies_problem(block.text)
     try:
         yaml.safe_load(block.text)
     except yaml.YAMLError as error:
@@ -227,6 +230,23 @@ def _json_problem(block: Block) -> str | None:
     except ValueError as error:
         return f"json does not parse: {error}"
     return _settings_problem(block.text, suffix=".json") if "settings" in block.marks else None
+
+
+def _policies_problem(text: str) -> str | None:
+    """Reads the text as a policy file, with default settings and without a state store."""
+    from neve.errors import SettingsError
+    from neve.service.policies import vocabulary
+    from neve.settings import load_settings
+    from neve.settings.policy_files import read_policies
+
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "policies.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            read_policies(str(file), vocabulary(load_settings(environ={})))
+        except SettingsError as error:
+            return f"policies are refused: {' '.join(str(error).replace(directory, '').split())}"
+    return None
 
 
 def _settings_problem(text: str, *, suffix: str) -> str | None:

@@ -274,3 +274,13 @@ def test_a_page_gets_the_tables_that_there_are_and_keeps_the_rest() -> None:
     once = filled(page, {"x": "new\n"})
     assert once == "a\n<!-- figures: x -->\nnew\n<!-- end -->\nb\n<!-- figures: y -->\nstays\n<!-- end -->\n"
     assert filled(once, {"x": "new\n"}) == once
+
+
+def test_the_benchmark_of_fleets_reads_each_table_once(tmp_path: Path) -> None:
+    found = left_by("fleet", tmp_path)
+    assert [(one["name"], one["read"], one["jobs"]) for one in found["rounds"]] == [
+        ("first", 100, 10),
+        ("no change", 0, 10),
+        ("no change", 0, 10),
+        ("1 % changed", 1, 10),
+    ]

@@ -65,6 +65,7 @@ OUR_DIRECTORIES = {
 }
 # The same words, and no file.
 NO_FILES = {
+    "service/submitting.py:write_result": ({"replace"}, "a result in a temporary directory of ours"),
     "cli/runs.py:RunsGroup.parse_args": ({"remove"}, "a list"),
     **{
         place: ({"expire_snapshots"}, "an option: Neve's own expiry after a compaction, which only records files")
@@ -83,9 +84,10 @@ NO_FILES = {
     "operations/ttl.py:_Delete.send": ({"delete"}, "rows (see DESTRUCTIVE)"),
     "operations/ttl.py:_Ttl._proved_or_undone": ({"remove"}, "a list"),
     "operations/ttl.py:_Ttl._roll_back": ({"remove"}, "a list"),
-    "state/file_index.py:": ({"delete"}, "rows of the state store"),
-    "state/pruning.py:": ({"delete"}, "rows of the state store"),
-    "state/writing.py:": ({"delete"}, "rows of the state store"),
+    **{
+        f"state/{module}.py:": ({"delete"}, "rows of the state store")
+        for module in ("file_index", "fleet", "job_queue", "notices", "policies", "pruning", "roles", "writing")
+    },
 }
 REMOVALS = QUARANTINE | OWN_OUTPUTS | OUR_DIRECTORIES | NO_FILES
 
@@ -109,7 +111,8 @@ DESTRUCTIVE = {
     "samples/row_level.py:_merge": ({"MERGE INTO"}, "sample tables"),
     "samples/target.py:Target.purge": ({"DROP TABLE"}, "a sample table, asked for with replace=True"),
     "spark/tasks/probe.py:Probe._timed": ({"overwrite"}, "Spark's sink that writes nothing"),
-    "operations/rollback.py:_in_the_way": ({"CALL system."}, "a hint for people"),
+    "service/demo_writers.py:accounts": ({"MERGE INTO"}, "a table of `neve serve --demo`"),
+    "table/spark_sql.py:move_back": ({"CALL"}, "a hint for people"),
 }
 NAMES_ONLY = {"spark/maintenance/ttl.py:SparkPastRows.delete", "spark/maintenance/ttl.py:SparkPastRows.drop"}
 """What takes rows away reaches its table by name, so it goes through `_destroy`, which compares uuid, branch and field id."""

@@ -97,6 +97,22 @@ class StateError(NeveError):
     code = "state-store"
 
 
+class NotificationError(NeveError):
+    """A message could not be sent to a channel. The message names the host, never the whole address."""
+
+    code = "notification-failed"
+    retryable = True
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, wait_seconds: float = 0.0, only_this_message: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.wait_seconds = wait_seconds
+        """How long the channel asks to wait, where it says so."""
+        self.only_this_message = only_this_message
+        """Whether the server refused this message and may accept others."""
+
+
 class VerificationError(NeveError):
     """A rewrite did not add up: nothing of it was committed."""
 

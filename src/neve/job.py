@@ -69,7 +69,9 @@ app.command(
         "compact",
         _job,
         title="job",
-        help="""Rewrite small files of a table into good ones, in the Spark session that spark-submit configured.
+        help="""Compact small files of a table into files of the target size, in the Spark session that spark-submit configured.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
 
     Prints one line of JSON: the record of the run, the plan with --dry-run, or what went wrong.
 

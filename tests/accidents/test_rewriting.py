@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,9 +15,10 @@ from neve.commit import conflicts
 from neve.errors import NeveError
 from neve.kernels import orders
 from neve.kernels.arrow import projection
+from neve.kernels.opening import check_footer, without_arrow_schema
 from neve.kernels.orders import run_order
 from neve.kernels.parquet import strict
-from neve.kernels.parquet.output import CopiedOutput
+from neve.kernels.parquet.output import CopiedOutput, as_read_back
 from neve.maintenance.delete_files import Upkeep
 from neve.operations import delete_files as deletes
 from neve.operations import execute
@@ -30,11 +32,15 @@ from neve.rewrite.record import GroupState
 from neve.rewrite.work_order import FailedOrder, WorkOrder, WorkResult
 from neve.spark.maintenance.reachable import SparkReachability
 from neve.spark.tasks.rewrite import SparkEngine
+from neve.spark.tasks.spark_kernel import SparkKernel
 from neve.storage.files import Storage
 from tests.accidents.unguarded import accident, answering
+from tests.builders.arrow_files import field, parquet, schema
+from tests.builders.damaged_tables import DamagedTable
 from tests.builders.expired_tables import Expiring, in_python, on_spark
+from tests.builders.footer_mutations import Seed, seeds
 from tests.builders.id_tables import ROWS, append, filled, filled_v3, states, without_ids
-from tests.builders.parquet_files import other_kind
+from tests.builders.parquet_files import Struct, edited, group, other_kind, thrift, with_field_ids
 from tests.builders.spark_files import TableFiles
 from tests.builders.spark_tables import Bench
 from tests.builders.table_contents import entries, local
@@ -106,6 +112,7 @@ class Refusing(InProcess):
     behind=[answering(strict.check_kind, "None")],
     without=[
         answering(CopiedOutput._check_opens, "None"),
+        answering(as_read_back, "copied"),
         answering(orders.confirmed_outputs, "outputs"),
         answering(proof.outputs_open, "Check(name='outputs open', holds=True, detail='')"),
     ],
@@ -299,3 +306,52 @@ def test_a_puffin_file_outlives_one_of_its_vectors(bench: Bench, reach: Any) -> 
     expiring.expire()
     assert first.path in expiring.remove_recorded()
     assert_whole(bench.load(), {"main": without_ids(3, 13)})
+
+
+GROUPED = next(seed for seed in seeds() if seed.name == "flat-page-index-groups")
+"""Row groups of 13, 13, 13 and 1 rows."""
+
+
+@accident(
+    "A data file's footer claims a wrong size of a row group, and after a rewrite its rows are gone: Iceberg's reader in Spark "
+    "leaves them out without an error",
+    evidence="a trial of our own: damaged footers, given to the spark kernel",
+    guard="Inputs of Spark's own kernel have their footers checked like those of the others. The rows that its reader finds "
+    "are counted, and the proof compares them with the table's metadata.",
+    behind=[answering(check_footer, "known")],
+    without=[answering(SparkKernel._read_rows, "sum(file.records for file in order.inputs)")],
+    sees="other rows",
+)
+def test_rows_that_the_reader_leaves_out_are_missed(bench: Bench, tmp_path: Path) -> None:
+    def larger(footer: Struct) -> None:
+        group(footer, 1)[6] = (thrift.I64, 10**6)
+
+    table = DamagedTable(bench, [GROUPED], tmp_path)
+    with table.adding() as delta:
+        table.add(delta, "larger group", GROUPED, edited(GROUPED.data, larger), has_deletes=True)
+    wrong = table.compact()
+    assert not wrong, f"other rows: {wrong}"
+    assert table.groups[0].state is GroupState.FAILED
+
+
+LOST = schema(field(1, "id", "long"), field(2, "name", "string"))
+
+
+@accident(
+    "A column that readers find empty, since its field id is only in the Arrow schema of the files, has values after a rewrite",
+    evidence="a trial of our own: damaged footers, read by pyarrow and by Iceberg",
+    guard="The Arrow schema that some writers store in their files is ignored: field ids and types are those of the Parquet "
+    "schema, as for Iceberg. Files of which readers disagree are left to Spark's own kernel.",
+    without=[answering(without_arrow_schema, "tail")],
+    sees="other rows",
+)
+def test_a_column_that_lost_its_field_id_stays_empty(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = parquet([{"id": i, "name": f"n{i}"} for i in range(40)], LOST, store_schema=True)
+    table = DamagedTable(bench, [Seed("lost", data, data, LOST)], tmp_path)
+    with table.adding() as delta:
+        table.add(delta, "lost", table.seeds[0], with_field_ids(data, 1, None), has_deletes=False)
+    before = bench.rows()
+    monkeypatch.setattr(ENGINE, InProcess)
+    record = bench.compact(Kernel.ARROW)
+    assert states(record) == [GroupState.COMMITTED]
+    assert bench.rows() == before, "other rows"

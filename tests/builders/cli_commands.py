@@ -1,4 +1,4 @@
-"""The commands of the command line, as they are registered."""
+"""The commands of the command line, as they are registered, without hidden ones."""
 
 from __future__ import annotations
 
@@ -21,4 +21,6 @@ def _leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield words, command
         return
     for name, child in children.items():
+        if getattr(child, "hidden", False):
+            continue
         yield from _leaves(child, (*words, name))

@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from neve import job
 from neve.api import Neve
 from neve.cli import iceberg_compact
 from neve.cli.app import app
 from neve.context.connection import Connection
 from neve.rewrite.planner import Request
+from neve.scheduling.job import Decision
+from neve.scheduling.observation import Observation
 from neve.settings import load_settings
+from neve.spark.caller.session import active
 from neve.spark.table.bridge import TableBridge
+from neve.state import StateStore
 from tests.builders.parsed_commands import Parsed
 from tests.builders.spark_tables import Bench
 
@@ -41,6 +46,13 @@ profiles:
     policy: {{max-files: 5000}}
 """
 COLUMNS = "id BIGINT, ts TIMESTAMP, day DATE, region STRING, city STRING, amount DOUBLE, kind STRING"
+POLICIES = """
+kind: policy
+name: streams
+tables: local.db.*
+operations: compact
+triggers: {{small-files: {number}}}
+"""
 PROPERTIES = {
     "neve.auto-tags": "daily 2",
     "neve.ttl": "3650 days",
@@ -87,9 +99,10 @@ class Scene:
 
     def run(self, args: list[str], program: str = "neve", stdin: str | None = None) -> Any:
         """Runs a command in this process, with the settings of the place and no others."""
-        called = iceberg_compact.app if program == "iceberg-compact" else app
-        with pytest.MonkeyPatch.context() as patched:
+        called = {"iceberg-compact": iceberg_compact.app, "neve.job": job.app}.get(program, app)
+        with pytest.MonkeyPatch.context() as patched, active(self.spark):
             patched.chdir(self.directory)
+            patched.setenv("CATALOG_URI", str(self.warehouse))
             for name in [name for name in os.environ if name.startswith("NEVE_") and name != "NEVE_JARS_CACHE"]:
                 patched.delenv(name)
             return CliRunner().invoke(called, args, prog_name=program, input=stdin)
@@ -100,30 +113,55 @@ class Scene:
         args = parsed.path.split()
         for name, value in given.items():
             args += parsed.spelled(name, self._value(parsed, name, value))
-        return args
+        lasts = parsed.path == "serve" and not given.keys() & {"once", "lasting"}  # it would not end by itself
+        return [*args, "--for", "1s"] if lasts else args
 
     def _value(self, parsed: Parsed, name: str, value: Any) -> Any:
         """Keeps values that mean the same everywhere, such as durations and columns."""
         if name == "run":
             return self._run_for(parsed)
+        if name == "job":
+            return self._job()
         if name == "table":
             return self._table_for(parsed)
+        if parsed.path.startswith("policy ") and name in ("file", "name", "by", "pattern"):
+            return self._policy_value(name, value)
         made: Mapping[str, Callable[[], Any]] = {
             "catalog": lambda: "local",
             "branch": lambda: "audit" if value == "1" else value,
             "profile": lambda: "prod",
             "config": lambda: "neve.yaml",
             "warehouse": lambda: "demo-warehouse",
-            "catalog_uri": lambda: str(self.warehouse),
+            "catalog_uri": lambda: (
+                f"sqlite:///{self.warehouse}/catalog.db" if value.startswith("sqlite:") else str(self.warehouse)
+            ),
             "namespace": lambda: value if value == "db" else "local",
             "snapshot_ids": lambda: [str(self.bench(TABLE).load().snapshots()[0].snapshot_id)],
             "inventory": self._inventory,
+            "policies": lambda: self._policy_value("file", value),
             "order": lambda: value if value == "-" else self._order(),
             "file": lambda: str(self.directory / f"copy{self._next('copy')}.db"),
             "strategy": lambda: "small-files",
             "older_than": lambda: "30 days" if value == "1" else value,
         }
         return made[name]() if name in made else value
+
+    def _policy_value(self, name: str, value: Any) -> Any:
+        # Never the same as before, so that a file always changes something.
+        text = POLICIES.format(number=1000 + self._next("policies"))
+        (self.directory / "policies.yaml").write_text(text, encoding="utf-8")
+        if name in ("name", "pattern"):
+            assert self.run(["policy", "apply", "-f", "policies.yaml"]).exit_code == 0
+        return {"file": "policies.yaml", "name": "streams"}.get(name, value)
+
+    def _job(self) -> str:
+        """A job of the service that waits, on a table that the service knows."""
+        seen = Observation(table=f"local.{TABLE}", uuid="1", metadata_location="", observed_ms=1)
+        decision = Decision(table=seen.table, table_uuid=seen.uuid, operation="compact", reason="an example")
+        with StateStore.open(f"sqlite:///{self.directory}/state.db") as store:
+            store.fleet.record([seen])
+            [made] = store.jobs.enqueue([decision], 1)
+        return made.job_id
 
     def bench(self, table: str) -> Bench:
         """The table as other readers see it."""
@@ -139,7 +177,10 @@ class Scene:
             return "db.days"
         if parsed.path == "restore":
             return self.scratch
-        return TABLE
+        if parsed.path == "hint" or parsed.path.startswith("jobs "):
+            self._job()
+            return f"local.{TABLE}"
+        return f"local.{TABLE}" if parsed.program == "neve.job" else TABLE
 
     def _run_for(self, parsed: Parsed) -> str:
         """A run that this command can do something with."""
@@ -151,7 +192,8 @@ class Scene:
         }
         return makes.get(parsed.path, self._compacted)()
 
-    def _new_table(self) -> str:
+    def new_table(self) -> str:
+        """A table of 20 rows in two files that no other command uses."""
         self.scratch = f"db.scratch{self._next('scratch')}"
         self.sql(f"CREATE TABLE {self.scratch} ({COLUMNS}) USING iceberg")
         for start in (0, 10):
@@ -161,7 +203,7 @@ class Scene:
     scratch: str = ""
 
     def _compacted(self) -> str:
-        result = self.run(["compact", self._new_table(), "--force", "--json"])
+        result = self.run(["compact", self.new_table(), "--force", "--json"])
         assert result.exit_code == 0, result.output
         return str(json.loads(result.stdout)["run_id"])
 
@@ -171,7 +213,7 @@ class Scene:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(TableBridge, "rewrite", interrupt)
-            result = self.run(["compact", self._new_table(), "--force"])
+            result = self.run(["compact", self.new_table(), "--force"])
         assert result.exit_code == 130, result.output
         unfinished = [
             run for run in json.loads(self.run(["runs", "list", "--json"]).stdout)["runs"] if run["finished_ms"] is None
@@ -179,7 +221,7 @@ class Scene:
         return str(unfinished[0]["run_id"])
 
     def _quarantined(self, table: str | None = None) -> str:
-        table = table or self._new_table()
+        table = table or self.new_table()
         self.sql(f"DELETE FROM {table} WHERE id = {self._next('deleted')}")
         oldest = self.bench(table).load().snapshots()[0].snapshot_id
         result = self.run(["expire", table, "--snapshot-id", str(oldest), "--json"])
@@ -196,7 +238,7 @@ class Scene:
     def _order(self) -> str:
         file = self.directory / f"order{self._next('order')}.json"
         with Neve.open(load_settings(environ={}), warehouse=str(self.warehouse), environ={}) as neve:
-            order, *_ = neve.work_orders(neve.plan(self._new_table(), request=Request(force=True)))
+            order, *_ = neve.work_orders(neve.plan(self.new_table(), request=Request(force=True)))
         file.write_text(order.model_dump_json(), encoding="utf-8")
         return str(file)
 

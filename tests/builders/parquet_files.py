@@ -81,6 +81,18 @@ def meta(footer: Struct, column: int = 0, group_number: int = 0) -> Struct:
     return found
 
 
+def with_field_ids(data: bytes, *ids: int | None) -> bytes:
+    """The same file with other field ids in its Parquet schema, in the order of the schema. An Arrow schema keeps its own."""
+
+    def change(footer: Struct) -> None:
+        for element, number in zip(footer[2][1][1][1:], ids, strict=True):
+            element.pop(9, None)
+            if number is not None:
+                element[9] = (thrift.I32, number)
+
+    return edited(data, change)
+
+
 def created_by(data: bytes, writer: str) -> bytes:
     """The same file under another writer's name."""
     return edited(data, lambda footer: footer.update({6: (thrift.BINARY, writer.encode())}))

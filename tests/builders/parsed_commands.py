@@ -9,12 +9,17 @@ from typing import Any
 
 import typer.main
 
+from neve import job
 from neve.cli import iceberg_compact
 from neve.cli.app import app
 from neve.cli.options import KNOBS
 
 CLI: Any = typer.main.get_command(app)
-COMPACT: Any = typer.main.get_command(iceberg_compact.app)
+PROGRAMS: dict[str, Any] = {
+    "neve": CLI,
+    "iceberg-compact": typer.main.get_command(iceberg_compact.app),
+    "neve.job": typer.main.get_command(job.app),
+}
 
 _SHELL_SIGNS = frozenset({"|", ">", ">>", "<", "&&", ";", "2>"})
 _FILLED_IN = re.compile(r"\{[^{}]*\}")
@@ -26,19 +31,20 @@ USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 class Parsed:
     """A command that can be typed. `path` is its name, such as `quarantine settle`; `given` are the values by parameter."""
 
+    program: str
     path: str
     given: dict[str, Any]
     parameters: dict[str, Any]
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The name and the parameters, whatever their values."""
-        return (self.path, *sorted(self.given))
+        """The program, the name and the parameters, whatever their values."""
+        return (self.program, self.path, *sorted(self.given))
 
     @property
     def missing(self) -> list[str]:
-        """Parameters that the command needs and that were not given."""
-        return [name for name, one in self.parameters.items() if one.required and name not in self.given]
+        """Parameters that the command needs and that were not given, neither here nor by a variable."""
+        return [name for name, one in self.parameters.items() if one.required and not one.envvar and name not in self.given]
 
     def spelled(self, name: str, value: Any) -> list[str]:
         """A parameter as it is typed."""
@@ -61,7 +67,8 @@ def words(text: str) -> list[str]:
 
 def parse(text: str, *, complete: bool = True) -> Parsed:
     """Raises the command line's own usage error. Unless it must be complete, arguments may be missing."""
-    command = COMPACT if text.startswith("iceberg-compact") else CLI
+    program = text.split(" ")[0]
+    command = PROGRAMS[program]
     path, context = list[str](), _context(command, command.name, words(text), None, complete=complete)
     given = _given(command, context)
     while getattr(command, "commands", None) and (rest := [*context._protected_args, *context.args]):
@@ -69,7 +76,7 @@ def parse(text: str, *, complete: bool = True) -> Parsed:
         path.append(str(name))
         context = _context(command, name, rest, context, complete=complete)
         given |= _given(command, context)
-    return Parsed(" ".join(path), given, {one.name: one for one in command.get_params(context)})
+    return Parsed(program, " ".join(path), given, {one.name: one for one in command.get_params(context)})
 
 
 def _given(command: Any, context: Any) -> dict[str, Any]:
@@ -92,6 +99,7 @@ def _context(command: Any, name: Any, args: list[str], parent: Any, *, complete:
     except typer.Exit:  # --help and --version end there
         return command.make_context(name, [], parent=parent, resilient_parsing=True)
     except USAGE_ERROR as error:
-        if complete or not error.format_message().startswith("Missing "):
+        missing = error.format_message().startswith("Missing ")
+        if not missing or (complete and not getattr(error.param, "envvar", None)):
             raise
         return command.make_context(name, list(args), parent=parent, resilient_parsing=True)

@@ -7,7 +7,9 @@ is reported as a stray, so that it cannot escape the tests. What an f-string fil
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +21,15 @@ import docs_check
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "neve"
 PROGRAMS = ("neve", "iceberg-compact")
+
+_RUN = re.compile(r"(?:^|\| *(?:xargs(?: +-\w(?: +(?:\d+|\{\}))?)* +)?)((?:neve|iceberg-compact)(?: .*)?)$")
+"""A program of ours: first in its line, or behind a pipe and behind xargs. What follows it in the line stays."""
+_JOB = re.compile(r"^(?:spark-submit (?:.* )?(?:\$JOB|job\.py)|python -m neve\.job)( .*)$")
+"""The script for spark-submit, which is called `neve.job` here."""
+_CONTAINER = re.compile(r"^ *command: (\[.*\])$", re.MULTILINE)
+_OPERATOR = re.compile(r"^ *application_args=(\[.*\]),$", re.MULTILINE)
+_TEMPLATE = re.compile(r"\{\{ ds \}\}")
+"""The date that Airflow fills in."""
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _HELP_CALLS = frozenset({"Option", "Argument", "Field", "knob", "option", "required", "operation_command", "request_command"})
@@ -78,8 +89,8 @@ class _Reader(ast.NodeVisitor):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         where = f"{self._name}:{node.lineno}"
         if called == "examples":
-            lines = [_text(line) for line in node.args]
-            self.found += [Found(line, where, Kind.EXAMPLE) for line in lines if line.split(" ")[0] in PROGRAMS]
+            lines = (command for line in node.args for command in typed(_text(line)))
+            self.found += [Found(line, where, Kind.EXAMPLE) for line in lines]
         elif called == "again":
             words = node.args[1:] if isinstance(node.func, ast.Name) else node.args  # a function, or a method of the call
             self.found += [Found(" ".join(["neve", *spelled]), where, Kind.NEXT) for spelled in _spelled(words)]
@@ -125,6 +136,19 @@ def strings(root: Path = SOURCE) -> Iterator[tuple[str, str]]:
         yield from reader.texts
 
 
+def typed(line: str) -> list[str]:
+    """The command of ours in a line of a shell, with what follows it; none if there is none."""
+    if job := _JOB.search(line):
+        return [f"neve.job{job[1]}"]
+    return [found[1]] if (found := _RUN.search(line)) else []
+
+
+def filter_of(text: str) -> str | None:
+    """The filter of jq that a command is piped into."""
+    found = re.search(r" \| jq (?:'([^']+)'|(\S+))$", text)
+    return found and (found[1] or found[2])
+
+
 def _commands(text: str) -> Iterator[str]:
     return (code for code in _QUOTED.findall(text) if code.split(" ")[0] in PROGRAMS and " " in code)
 
@@ -166,7 +190,10 @@ def _spelled(arguments: list[ast.expr]) -> Iterator[tuple[str, ...]]:
 
 
 def in_pages(root: Path = ROOT) -> list[Found]:
-    """All commands in Markdown pages: in console blocks, and in running text. Generated pages repeat what the source has."""
+    """All commands in Markdown pages: in running text and in blocks for a shell, a container or Airflow.
+
+    Generated pages repeat what the source has.
+    """
     found = list[Found]()
     for page in docs_check.markdown_files(root):
         name = str(page.relative_to(root))
@@ -175,8 +202,33 @@ def in_pages(root: Path = ROOT) -> list[Found]:
         prose, blocks = docs_check.split_page(page.read_text(encoding="utf-8"))
         for number, line in enumerate(prose, start=1):
             found += [Found(text, f"{name}:{number}", Kind.MENTION) for text in _commands(line)]
-        for block in (block for block in blocks if block.language == "console"):
-            lines = re.sub(r"\\\n\s*", "", block.text).splitlines()
-            typed = (line.removeprefix("$ ").removeprefix(".venv/bin/") for line in lines if line.startswith("$ "))
-            found += [Found(text, f"{name}:{block.line}", Kind.BLOCK) for text in typed if text.split(" ")[0] in PROGRAMS]
+        found += [Found(text, f"{name}:{block.line}", Kind.BLOCK) for block in blocks for text in _of_block(block)]
     return found
+
+
+def _of_block(block: docs_check.Block) -> list[str]:
+    if block.language == "yaml":
+        return [shlex.join(json.loads(words)) for words in _CONTAINER.findall(block.text)]
+    if block.language == "python":
+        given = _OPERATOR.findall(_TEMPLATE.sub("2025-01-15", block.text))
+        return [shlex.join(["neve.job", *ast.literal_eval(words)]) for words in given]
+    if block.language != "console":
+        return []
+    return [command for line in shell_lines(block) for command in typed(line)]
+
+
+def shell_lines(block: docs_check.Block) -> list[str]:
+    """What is typed in a console block."""
+    lines = re.sub(r"\\\n\s*", "", block.text).splitlines()
+    return [line.removeprefix("$ ").removeprefix(".venv/bin/") for line in lines if line.startswith("$ ")]
+
+
+def sql_in_pages(root: Path = ROOT) -> list[Found]:
+    """All blocks of Spark SQL in Markdown pages."""
+    pages = ((page, docs_check.split_page(page.read_text(encoding="utf-8"))[1]) for page in docs_check.markdown_files(root))
+    return [
+        Found(block.text.strip(), f"{page.relative_to(root)}:{block.line}", Kind.BLOCK)
+        for page, blocks in pages
+        for block in blocks
+        if block.language == "sql"
+    ]

@@ -90,7 +90,7 @@ def maker(spark: SparkSession, warehouse: Path, state: Path, namespace: str) -> 
     def open_(knobs: dict[str, str]) -> Neve:
         settings = load_settings(environ={}, flags={"state.url": url, **knobs})
         opened = Neve.open(settings, warehouse=str(warehouse), environ={}, clock=CLOCK)
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
         return opened
 
     def make(columns: str = "ts TIMESTAMP", how: str = "", *, version: int = 2, mode: str = "merge-on-read") -> Kept:
@@ -102,7 +102,9 @@ def maker(spark: SparkSession, warehouse: Path, state: Path, namespace: str) -> 
     return make
 
 
-def import_times(table: Kept, path: Path, unit: str | None, times: Sequence[datetime], first: int = 0) -> None:
+def import_times(
+    table: Kept, path: Path, unit: str | None, times: Sequence[datetime], first: int = 0, *, group_rows: int | None = None
+) -> None:
     """Adds one Parquet file without field ids: ids from `first` on, and times as `ts` in this unit, `d` for a column of days.
     A folder such as `d=2020-01-01` is its partition."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +113,7 @@ def import_times(table: Kept, path: Path, unit: str | None, times: Sequence[date
         columns["d"] = pa.array([time.date() for time in times], pa.date32())
     elif unit is not None:
         columns["ts"] = pa.array(times, pa.timestamp(unit, tz="UTC"))
-    pq.write_table(pa.table(columns), path)
+    pq.write_table(pa.table(columns), path, row_group_size=group_rows)
     source = path.parent.parent if "=" in path.parent.name else path.parent
     name = f"{table.bench.namespace}.{table.bench.name}"
     where = "" if "=" in path.parent.name else f"/{path.name}"

@@ -70,6 +70,11 @@ FLAGS = {
     "--file": "",  # of pg_dump
     "--format": "",
     "--add-modules": "",  # of Java
+    "--name": "",  # of a hidden command
+    "--target": "",
+    "--set": "serve",
+    "--properties-file": "",  # of spark-submit
+    "--seed": "",  # of the writers of `neve serve --demo`
 }
 """Flags in messages that only one command leads to, with that command."""
 
@@ -124,7 +129,7 @@ def test_nothing_escapes_the_collection() -> None:
         ("neve orphans", "mention"),
     ]
     assert strays == ["m.py:7: neve resume ", "m.py:8: neve {verb}"]
-    assert problem(found[1]) == "m.py:3: neve nothing: No such command 'nothing'."
+    assert problem(found[1]) == "m.py:3: neve nothing: No such command 'nothing'. Did you mean 'notify'?"
 
 
 @pytest.mark.parametrize(
@@ -151,3 +156,46 @@ def test_a_page_is_read_block_by_block_and_line_by_line(tmp_path: Path) -> None:
         ("neve runs", "README.md:1", Kind.MENTION),
         ("neve inspect db.t --json", "README.md:3", Kind.BLOCK),
     ]
+
+
+IN_BLOCKS = """
+```console
+$ cat a.json | neve work - > b.json
+$ ls *.json | xargs -P 8 -I {} neve work {} --out {}.result
+$ spark-submit --packages a:b:1 \\
+    --conf spark.sql.catalog.lake=x \\
+    $JOB --table lake.db.t --tier minor
+$ python -m neve.job --table lake.db.t --dry-run
+$ echo neve runs
+```
+
+```yaml plain
+spec:
+  command: ["iceberg-compact", "--table=db.t", "--json"]
+```
+
+```python
+operator(
+    application_args=["--table", "lake.db.t", "--partition", "day = '{{ ds }}'"],
+)
+```
+"""
+
+
+def test_pipes_containers_and_schedulers_are_read_as_well(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(IN_BLOCKS, encoding="utf-8")
+    assert [one.text for one in collect.in_pages(tmp_path)] == [
+        "neve work - > b.json",
+        "neve work {} --out {}.result",
+        "neve.job --table lake.db.t --tier minor",
+        "neve.job --table lake.db.t --dry-run",
+        "iceberg-compact --table=db.t --json",
+        """neve.job --table lake.db.t --partition 'day = '"'"'2025-01-15'"'"''""",
+    ]
+    assert [problem(one) for one in collect.in_pages(tmp_path)] == [None] * 6
+
+
+def test_the_filter_of_a_pipe_is_the_last_word() -> None:
+    assert collect.filter_of("neve runs --json | jq '.runs[] | .id'") == ".runs[] | .id"
+    assert collect.filter_of("neve runs --json | jq .runs") == ".runs"
+    assert collect.filter_of("neve runs --json") is None

@@ -90,6 +90,13 @@ def test_a_new_file_keeps_spec_and_partition_and_nothing_that_was_the_old_ones_o
     }
 
 
+def test_a_new_file_has_the_format_that_it_was_written_in_and_not_that_of_an_old_one() -> None:
+    output = OutputFile(
+        path="/t/new.orc", file_format="orc", size_bytes=1, records=1, row_groups=1, split_offsets=(3,), metrics={}
+    )
+    assert describe_output(LiveFile(DESCRIBED), output, {})["file-format"] == "orc"
+
+
 def test_metrics_survive_the_way_through_a_description() -> None:
     output = OutputFile(path="/t/new", size_bytes=1, records=10, row_groups=1, split_offsets=(4,), metrics={})
     file = LiveFile(DESCRIBED)

@@ -145,6 +145,8 @@ def test_writes_a_size_in_full_where_the_short_form_would_round() -> None:
     assert exact_bytes(128 * MIB + 1) == "134,217,729 B"
     assert exact_seconds(604800) == "7 days"
     assert exact_seconds(604801) == "604,801 s"
+    assert exact_seconds(0.1) == "0.1 s"
+    assert exact_seconds(10000000000.28125) == "10,000,000,000.28125 s"
 
 
 @given(st.integers(min_value=0, max_value=2**62))

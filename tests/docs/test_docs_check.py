@@ -58,6 +58,7 @@ def test_a_heading_inside_a_block_makes_no_anchor(check_page: Check) -> None:
     [
         ("yaml", "policy:\n  target-file-size: 256 MB"),
         ("yaml plain", "anything: [goes]"),
+        ("yaml policies", "kind: team\nname: a\n---\nkind: policy\nname: b\nowner: a\ntables: x"),
         ("json", '{"a": 1}'),
         ("json settings", '{"iceberg": {"compaction": {"min_files_to_compact": 3}}}'),
         ("python", "x: int = 1"),
@@ -80,6 +81,8 @@ def test_a_good_block_is_fine(check_page: Check, language: str, text: str) -> No
         ("bash", "x", "code block of unknown language 'bash'"),
         ("yaml", "a: [1", "yaml does not parse: "),
         ("yaml", "policy:\n  target-file-siz: 1 MB", "did you mean target-file-size"),
+        ("yaml policies", "kind: policy\nname: b\nowner: a\ntables: x", "line 3: owner: there is no team 'a'"),
+        ("yaml policies", "kind: policy\nname: [", "policies are refused: "),
         ("yaml", "policy:\n  target-file-size: 1 parsec", "unknown unit 'parsec'"),
         ("json", "{", "json does not parse: "),
         ("json settings", '{"iceberg": {"write": {"target": 1}}}', "iceberg.write.target"),

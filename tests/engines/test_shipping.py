@@ -191,6 +191,18 @@ LOST = "most recent failure: Lost task 1.3 in stage 0.0 (TID 9) (127.0.0.1 execu
         ),
         (f"{ABORTED}{LOST}PythonException: Traceback:\n  File\nKeyError: 'x'\n\n\tat o.a.Spark\n\tat o", "KeyError: 'x'"),
         (
+            f"{ABORTED}{LOST}PythonException: Traceback (most recent call last):\n  File\nKeyError: 'x'\n\n\tat o.a.Spark",
+            "KeyError: 'x'",
+        ),
+        (
+            f"{ABORTED}{LOST}InvalidRecordException: n not found in message m {{\n  optional int64 id;\n}}\n\n\tat o.a.Spark",
+            "InvalidRecordException: n not found in message m {",
+        ),
+        (
+            "An error occurred while calling o7.count.\n: o.a.SparkException: stopped\nby (x)\n\tat o.a",
+            "o.a.SparkException: stopped",
+        ),
+        (
             f"{ABORTED}{LOST}java.lang.ClassCastException: no decimal\n\nDriver stacktrace:\n\tat o.a.Spark",
             "java.lang.ClassCastException: no decimal",
         ),
@@ -253,10 +265,11 @@ def test_the_zip_is_all_that_tasks_need_besides_three_libraries(tmp_path: Path) 
     assert set(libraries.split()) - with_their_own == set(executor_python.NEEDS)
 
 
-def test_the_zip_holds_the_package_as_it_is_and_its_name_tells_its_content() -> None:
+def test_the_zip_holds_the_package_without_surfaces_and_its_name_tells_its_content() -> None:
     name, content = shipping.package_zip()
     with ZipFile(io.BytesIO(content)) as file:
         assert file.read("neve/storage/files.py") == (ROOT / "src" / "neve" / "storage/files.py").read_bytes()
+        assert not [entry for entry in file.namelist() if entry.startswith(("neve/cli/", "neve/service/"))]
     shipping.package_zip.cache_clear()
     assert shipping.package_zip()[0] == name
     assert len(content) < 1_000_000

@@ -33,7 +33,8 @@ class Reader:
 class Connection:
     """Opens readers one after the other."""
 
-    clock = spark = None
+    clock = spark = session = None
+    session_uses = 0
 
     def __init__(self, *readers: Reader) -> None:
         self.readers = list(readers)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.kernels.arrow import SchemaMismatchError, WriteOptions
+from neve.kernels.arrow import RefusedError, SchemaMismatchError, WriteOptions
 from neve.kernels.arrow.schema import LAST_UPDATED, LINEAGE_FIELDS, ROW_ID
-from neve.kernels.faults import CorruptFileError
 from tests.builders.arrow_files import field, given, list_of, map_of, parquet, read, run, schema, struct
+from tests.builders.parquet_files import with_field_ids
 
 
 def one(data: bytes, of: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
@@ -215,9 +215,81 @@ def test_a_file_without_ids_is_read_through_the_name_mapping() -> None:
     assert one(data, of, name_mapping=MAPPING) == [{"id": 1, "s": {"renamed": 2}, "l": [{"z": 3}], "m": [("k", 4)]}]
 
 
-def test_a_file_without_ids_and_without_a_mapping_is_an_error() -> None:
-    with pytest.raises(CorruptFileError, match="it has no field ids and the table has no name mapping"):
+def test_a_file_without_ids_and_without_a_mapping_is_left_to_spark() -> None:
+    """Iceberg's reader in Spark takes columns by their places then."""
+    with pytest.raises(RefusedError, match=r"^Cannot read in.parquet: it has no field ids and the table has no name mapping$"):
         one(parquet(pa.table({"id": [1]})), IDS)
+
+
+LOST_IDS = schema(field(1, "id", "long"), field(2, "name", "string"), field(3, "s", struct(field(4, "x", "int"))))
+LOST = [{"id": 1, "name": "a", "s": {"x": 5}}, {"id": 2, "name": "b", "s": None}]
+ARROW_IDS = parquet(LOST, LOST_IDS, store_schema=True)
+"""Has field ids twice: in the Parquet schema, and in Arrow's, which pyarrow prefers and Iceberg does not read."""
+_BY_NAME = [
+    {"field-id": 1, "names": ["id"]},
+    {"field-id": 2, "names": ["s"]},
+    {"field-id": 3, "names": ["name"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ((1, 2, 3, 4), LOST),
+        ((1, None, 3, 4), [{**row, "name": None} for row in LOST]),
+        ((1, 2, None, 4), [{**row, "s": None} for row in LOST]),
+        ((None, None, None, 4), [{"id": None, "name": None, "s": None}] * 2),
+        ((7, 2, 3, 4), [{**row, "id": None} for row in LOST]),
+    ],
+)
+@pytest.mark.parametrize("mapping", [None, _BY_NAME])
+def test_a_column_whose_id_is_in_the_arrow_schema_alone_is_null(
+    ids: tuple[int | None, ...], expected: list[dict[str, Any]], mapping: Any
+) -> None:
+    """With one id in the file, no column is found by its name."""
+    assert one(with_field_ids(ARROW_IDS, *ids), LOST_IDS, name_mapping=mapping) == expected
+
+
+def test_a_file_whose_ids_are_all_in_the_arrow_schema_has_none() -> None:
+    data = with_field_ids(ARROW_IDS, None, None, None, None)
+    with pytest.raises(RefusedError, match="it has no field ids and the table has no name mapping"):
+        one(data, LOST_IDS)
+    of = schema(field(1, "id", "long"), field(3, "name", "string"))
+    assert one(data, of, name_mapping=_BY_NAME) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+@pytest.mark.parametrize("below", [struct(field(9, "y", "int")), list_of(8, struct(field(9, "y", "int")))])
+def test_a_struct_of_which_a_file_has_no_field_is_left_to_spark(below: Any) -> None:
+    """Iceberg's reader in Spark takes it for null. A field that was added beside another is null in a struct that is not."""
+    of = schema(field(1, "id", "long"), field(3, "s", struct(field(4, "x", "int"), field(5, "more", below))))
+    new = schema(field(1, "id", "long"), field(3, "s", struct(field(6, "new", "int"))))
+    row = {"id": 1, "s": {"x": 5, "more": {"y": 6} if below["type"] == "struct" else [{"y": 6}]}}
+    with pytest.raises(RefusedError, match=r"^Cannot read in.parquet: it has no field of the struct s$"):
+        one(parquet([row], of), new)
+    other = (
+        {**below, "fields": [field(7, "z", "int")]} if below["type"] == "struct" else list_of(8, struct(field(7, "z", "int")))
+    )
+    deep = schema(field(3, "s", struct(field(4, "x", "int"), field(5, "more", other))))
+    with pytest.raises(RefusedError, match=r"^Cannot read in.parquet: it has no field of the struct s.more"):
+        one(parquet([row], of), deep)
+    beside = schema(field(3, "s", struct(field(6, "new", "int"), field(4, "x", "int"))))
+    assert one(parquet([row], of), beside) == [{"s": {"new": None, "x": 5}}]
+
+
+@pytest.mark.parametrize(("ids", "reason"), [((1, 2, 3, -5), "-5"), ((1, 2, 3, 1), "1 twice")])
+def test_odd_field_ids_are_left_to_spark(ids: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(RefusedError, match=f"^Cannot read in.parquet: it has the field id {reason}$"):
+        one(with_field_ids(parquet(LOST, LOST_IDS), *ids), LOST_IDS)
+
+
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_files_that_differ_in_the_id_of_a_struct_alone_are_read_apart(lost_first: bool) -> None:
+    whole = parquet(LOST, LOST_IDS)
+    lost = with_field_ids(whole, 1, 2, None, 4)
+    files = [lost, whole] if lost_first else [whole, lost]
+    null = [{**row, "s": None} for row in LOST]
+    expected = null + LOST if lost_first else LOST + null
+    assert read(run([given(data) for data in files], LOST_IDS)[1][0]) == expected
 
 
 @pytest.mark.parametrize(("kind", "zone"), [("timestamp", None), ("timestamptz", UTC)])

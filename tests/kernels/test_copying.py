@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from neve.errors import NeveError, StorageError
 from neve.kernels.faults import CopyRefusedError, CorruptFileError
-from neve.kernels.parquet import thrift
+from neve.kernels.parquet import output, thrift
+from neve.kernels.parquet.agreement import Agreement
 from neve.kernels.parquet.copying import ColumnCounts, Copied, copy_row_groups, count_chunks, read_footers, refusal
 from neve.kernels.parquet.footer import Footer, read_footer
+from neve.kernels.parquet.footer_writing import MovedGroup, footer_bytes
 from neve.kernels.parquet.writers import writer_of
 from neve.kernels.streams import BytesSource, LocalSink, LocalSource, Source
 from tests.builders.parquet_files import (
@@ -661,3 +663,14 @@ def test_a_file_of_up_to_64_mib_takes_at_most_three_requests(mebibytes: int) -> 
         assert max(length for _, length in source.requests) <= 32 * 2**20
         assert sink.largest_write <= 32 * 2**20
         assert read(sink.data).equals(read(data))
+
+
+def test_what_was_written_is_counted_in_the_footer_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_last(agreement: Agreement, groups: list[MovedGroup]) -> bytes:
+        return footer_bytes(agreement, groups[:-1])
+
+    monkeypatch.setattr(output, "footer_bytes", without_the_last)
+    account = copy_row_groups(sources_of(make_file(), make_file()), None, MemorySink())
+    assert (account.rows, account.rows_written) == (200, 100)
+    assert account.counts == {1: ColumnCounts(200, 0), 2: ColumnCounts(200, 30), 3: ColumnCounts(200, 0)}
+    assert account.written == {1: ColumnCounts(100, 0), 2: ColumnCounts(100, 15), 3: ColumnCounts(100, 0)}

@@ -51,6 +51,7 @@ def test_what_longer_runs_found_stays_fixed(name: str, number: int, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_hundred_thousand_damaged_footers(tmp_path: Path) -> None:
     total: Counter[str] = Counter()
     each = round(SOAK / len(NAMES) * 1.05)  # some mutations change nothing, and do not count

@@ -17,7 +17,7 @@ import pytest
 from neve.errors import StorageError
 from neve.kernels.arrow import ArrowInput, WriteOptions, rewrite
 from neve.kernels.faults import CopyRefusedError, CorruptFileError, UnreadableOutputError
-from neve.kernels.opening import confirm_output, misread_column, open_parquet, read_tail
+from neve.kernels.opening import check_footer, confirm_output, misread_column, open_parquet, read_tail
 from neve.kernels.orders import run_order
 from neve.kernels.parquet.copying import copy_row_groups
 from neve.kernels.streams import BytesSource, Sink
@@ -28,6 +28,7 @@ from tests.builders.parquet_files import (
     MemorySink,
     Struct,
     edited,
+    group,
     make_file,
     meta,
     other_kind,
@@ -103,6 +104,55 @@ def test_a_footer_that_cannot_be_copied_is_checked_all_the_same() -> None:
         copied(damaged)
     with pytest.raises(CorruptFileError, match="column name counts 3 levels"):
         re_encoded(damaged)
+
+
+def beyond_the_end(footer: Struct) -> None:
+    group(footer)[6] = (thrift.I64, 10**6)
+
+
+def before_the_start(footer: Struct) -> None:
+    group(footer)[6] = (thrift.I64, -(10**6))
+
+
+def unknown_codec(footer: Struct) -> None:
+    """Nothing is wrong with it, but it cannot be copied."""
+    meta(footer, 1)[4] = (thrift.I32, 99)
+
+
+@pytest.mark.parametrize("can_be_copied", [True, False])
+@pytest.mark.parametrize(("edit", "claim"), [(beyond_the_end, "1000000"), (before_the_start, "-1000000")])
+def test_a_row_group_whose_middle_is_outside_of_the_file_is_corrupt(
+    edit: Callable[[Struct], None], claim: str, can_be_copied: bool
+) -> None:
+    """Iceberg's reader in Spark leaves out its rows."""
+    data = edited(make_file(), edit)
+    data = data if can_be_copied else edited(data, unknown_codec)
+    with pytest.raises(CorruptFileError, match=rf"^Cannot read 0.parquet: its footer makes no sense, a row group .*{claim} "):
+        check_footer("0.parquet", len(data), data)
+
+
+@pytest.mark.parametrize("can_be_copied", [True, False])
+def test_a_column_chunk_that_is_larger_than_its_file_is_corrupt(can_be_copied: bool) -> None:
+    """Iceberg's reader in Spark asks for as much memory."""
+    data = edited(make_file(), lambda footer: meta(footer).update({7: (thrift.I64, 10**9)}))
+    data = data if can_be_copied else edited(data, unknown_codec)
+    with pytest.raises(CorruptFileError, match=r"^Cannot read 0.parquet: .*spans bytes 4 to 1000000004, the data 4 to \d+$"):
+        check_footer("0.parquet", len(data), data)
+
+
+def test_files_that_cannot_be_copied_are_right_all_the_same() -> None:
+    def elsewhere(footer: Struct) -> None:
+        """Its first column is in a file of its own, of which this one knows no size."""
+        group(footer)[1][1][1][0][1] = (thrift.BINARY, b"other.parquet")
+        meta(footer)[7] = (thrift.I64, 10**9)
+
+    def empty_group(footer: Struct) -> None:
+        group(footer)[3] = (thrift.I64, 0)
+        meta(footer)[9] = (thrift.I64, 0)
+
+    for edit in (unknown_codec, elsewhere, lambda footer: (unknown_codec(footer), empty_group(footer))):
+        data = edited(make_file(), edit)
+        assert [leaf.name for leaf in check_footer("0.parquet", len(data), data).leaves] == sample_table().schema.names
 
 
 @pytest.mark.parametrize("strictly", [False, True])

@@ -13,6 +13,7 @@ from neve.kernels.faults import CorruptFileError
 from neve.kernels.stored_column import stored_column
 from neve.kernels.streams import BytesSource
 from neve.maintenance.ttl_proof import FooterFinding, StoredColumn
+from tests.builders.parquet_files import Struct, edited
 
 TIME = datetime(2020, 1, 1, tzinfo=UTC)
 SECONDS = int(TIME.timestamp())
@@ -38,6 +39,28 @@ def written(columns: dict[str, Any], ids: dict[str, int] | None = None, **how: A
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **how)
     return Stored(sink.getvalue().to_pybytes())
+
+
+def test_a_field_id_that_only_the_arrow_schema_has_is_none() -> None:
+    """pyarrow finds the column by it, and Iceberg does not."""
+
+    def without_id(footer: Struct) -> None:
+        footer[2][1][1][1].pop(9)
+
+    file = written({"ts": times("us"), "id": [1]}, {"ts": 7, "id": 1})
+    assert stored_column(file, "f", 1, 7, None).column is not None
+    assert stored_column(Stored(edited(file.data, without_id)), "f", 1, 7, None) == FooterFinding()
+
+
+@pytest.mark.parametrize("mapping", [None, MAPPING])
+def test_a_column_is_not_found_by_name_where_ids_are_negative(mapping: Any) -> None:
+    """To Iceberg such a file has ids, so that it reads null."""
+
+    def negative(footer: Struct) -> None:
+        footer[2][1][1][1][9] = (5, -7)
+
+    file = written({"ts": times("us")}, {"ts": 7})
+    assert stored_column(Stored(edited(file.data, negative)), "f", 1, 7, mapping).unknown == "it has the field id -7"
 
 
 def times(unit: str, zone: str | None = "UTC") -> pa.Array:

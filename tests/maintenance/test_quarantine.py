@@ -498,7 +498,7 @@ def test_a_restore_of_files_that_vanished_says_so(world: World) -> None:
     world.files.contents.clear()
     record = world.restore()
     assert numbers(record) == (RunOutcome.FAILED, 0, 0, 1, 0)
-    assert record.reason == "1 files are neither in their place nor in the trash"
+    assert record.reason == "1 file is neither in its place nor in the trash"
 
 
 def test_a_run_without_files_cannot_be_restored(world: World) -> None:

@@ -192,11 +192,12 @@ _URLS = {
     "catalogs/hive.py": 2,
     "catalogs/storage.py": 1,
     "outage.py": 2,
+    "service/notify/webhook.py": 3,
     "settings/databases.py": 3,
     "spark/runtime/ivy.py": 2,
     "state/location.py": 1,
 }
-"""Where real URLs are taken apart: of a metastore, of Azure, of servers that are down, of databases, of a jar repository."""
+"""Where real URLs are parsed: metastores, Azure, servers that are down, webhooks, databases, a jar repository."""
 
 
 def test_nobody_else_takes_locations_apart() -> None:

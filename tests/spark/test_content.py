@@ -196,6 +196,21 @@ def test_spark_reads_what_it_wrote_where_pyarrow_cannot_and_the_proof_says_so(sp
     assert proof.check.detail.endswith("read by spark (pyarrow cannot read what Spark wrote: files are orc)")
 
 
+@pytest.mark.parametrize(("old", "new"), [("parquet", "orc"), ("orc", "parquet"), ("orc", "avro")])
+def test_a_table_that_has_changed_its_format_is_rewritten_to_the_new_one(
+    spark: SparkSession, warehouse: Path, old: str, new: str
+) -> None:
+    bench = Bench(spark, warehouse, "content", f"{old}_to_{new}")
+    bench.sql(f"CREATE TABLE {{}} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('write.format.default' = '{old}')")
+    for start in (0, 5):
+        bench.sql(f"INSERT INTO {{}} SELECT id, concat('v', id) FROM range({start}, {start + 5}, 1, 1)")
+    bench.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('write.format.default' = '{new}')")
+
+    written = write(bench, SPARK)
+    assert {file["file-format"] for file in written.outputs} == {new}
+    assert written.compare().holds
+
+
 def test_what_cannot_be_read_is_not_proved(typed: Bench) -> None:
     written = write(typed, ARROW)
     Path(written.outputs[0]["file-path"]).unlink()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from docs_check import split_page
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from typer.testing import CliRunner
@@ -29,6 +32,7 @@ from neve.spark.runtime.coordinates import spark_coordinates
 from neve.spark.runtime.java import find_java
 from stack.endpoints import RestEndpoint, S3Endpoint
 from tests.builders.run_records import make_record
+from tests.builders.shown_commands import shell_lines, typed
 from tests.builders.table_contents import duckdb_rows
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ def catalog_conf(tmp_path: Path) -> dict[str, str]:
     """A catalog with one table of small files, as Spark is told of it."""
     with closing(SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=str(tmp_path))) as catalog:
         catalog.create_namespace("db")
-        rows = [pa.table({"id": [i, i + FILES], "text": [None, f"row {i}"]}) for i in range(FILES)]
+        today = datetime.now(UTC).date()
+        rows = [pa.table({"id": [i, i + FILES], "text": [None, f"row {i}"], "day": [today] * 2}) for i in range(FILES)]
         table = catalog.create_table("db.t", schema=rows[0].schema)
         for part in rows:
             table.append(part)
@@ -97,9 +102,25 @@ def submit(
     )
 
 
-def test_spark_submit_compacts_a_table_and_prints_one_line(catalog_conf: dict[str, str], tmp_path: Path) -> None:
+PIPELINES = Path(__file__).parents[2] / "docs" / "guide" / "pipelines.md"
+
+
+def of_the_page(program: str) -> str:
+    """The line of the page that begins with this."""
+    blocks = split_page(PIPELINES.read_text(encoding="utf-8"))[1]
+    [line] = [
+        line for block in blocks if block.language == "console" for line in shell_lines(block) if line.startswith(program)
+    ]
+    return line
+
+
+def test_spark_submit_compacts_a_table_as_the_page_says_and_prints_one_line(
+    catalog_conf: dict[str, str], tmp_path: Path
+) -> None:
     count, before = rows(tmp_path)
-    done = submit(catalog_conf, "--table", "lake.db.t", "--min-input-files", "2", "--tier", "full", "--force")
+    _, *arguments = shlex.split(typed(of_the_page("spark-submit "))[0])
+    assert arguments[:2] == ["--table", "lake.db.events"]
+    done = submit(catalog_conf, "--table", "lake.db.t", *arguments[2:], "--force")
     assert done.returncode == 0, done.stderr[-3000:]
     [line] = done.stdout.splitlines()
     record = json.loads(line)
@@ -115,6 +136,13 @@ def test_spark_submit_leaves_with_the_exit_code_of_the_failure(catalog_conf: dic
     error = json.loads(done.stdout.splitlines()[-1])["error"]
     assert (done.returncode, error["code"]) == (2, "table-not-found")
     assert error["message"].startswith("Cannot load table lake.db.nothing: ")
+
+
+def test_the_page_finds_the_script() -> None:
+    shell = f"{of_the_page('export JOB=')} && echo $JOB"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = subprocess.run(["bash", "-c", shell], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == neve.job.__file__
 
 
 @pytest.fixture
@@ -140,6 +168,15 @@ def test_spark_submit_starts_with_the_java_home_that_doctor_prints(
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1])["table"] == "lake.db.t"
     assert java_homes({**no_java, "JAVA_HOME": home}) == []
+
+
+def test_doctor_starts_spark_as_asked() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "neve", "doctor", "--spark", "--json"], capture_output=True, text=True, check=False, timeout=300
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert (done.returncode, checks["session"]["status"]) == (0, "ok"), done.stdout + done.stderr
+    assert re.fullmatch(r"Spark [\d.]+ ran SQL and Python [\d.]+ in .* s", checks["session"]["detail"])
 
 
 def java_homes(environ: dict[str, str]) -> list[str]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neve.errors import StorageError
 from neve.rewrite.record import RunOutcome
+from tests.builders.parquet_files import edited, group, thrift
 from tests.builders.ttl_tables import NOON, Kept, Make, import_times, maker, other_column_of_that_name
 
 if TYPE_CHECKING:
@@ -80,3 +82,23 @@ def test_rows_of_such_a_file_stay_when_others_are_deleted(make: Make, tmp_path: 
     import_times(table, tmp_path / "in" / "d=2020-01-01" / "f.parquet", "d", [YESTERDAY])
     assert enforced(table, "d") == (0, 1, 0)
     assert table.bench.ids() == [0, 21]
+
+
+@pytest.mark.parametrize("has_deletes", [False, True])
+def test_a_file_of_which_icebergs_reader_leaves_out_rows_is_not_rewritten(
+    make: Make, tmp_path: Path, has_deletes: bool
+) -> None:
+    """Its footer claims a wrong size of a row group, which other readers do not use."""
+    table, path = make(mode="copy-on-write"), tmp_path / "f.parquet"
+    import_times(table, path, "us", [YESTERDAY, OLD, OLD], group_rows=1)
+    if has_deletes:
+        table.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        table.sql("DELETE FROM {} WHERE id = 2")
+        table.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    before = path.read_bytes()
+    path.write_bytes(edited(before, lambda footer: group(footer).update({6: (thrift.I64, 8191)})))
+    assert path.stat().st_size == len(before)
+    found = r"Iceberg's reader finds 2 rows in 1 data file and the table has 3"
+    with pytest.raises(StorageError, match=f"^Cannot count rows past their time: {found}$"):
+        enforced(table)
+    assert [row.split("'id': ")[1][0] for row in table.bench.duckdb()] == (["0", "1"] if has_deletes else ["0", "1", "2"])

@@ -157,7 +157,9 @@ def test_for_postgresql_the_tool_for_backups_is_named(url: str) -> None:
     assert caught.value.hint == (
         "Use the database's own tool, for PostgreSQL: pg_dump --format=custom --file=neve-state.dump --table=neve_version "
         "--table=runs --table=partitions_compacted --table=outputs --table=run_groups --table=leases --table=chores "
-        "--table=quarantine --table=file_index"
+        "--table=quarantine --table=file_index --table=policies --table=policy_versions --table=fleet --table=table_operations "
+        "--table=jobs --table=workers --table=roles --table=notices --table=health_history "
+        "--table=v_runs --table=v_jobs --table=v_table_health --table=v_costs_by_day"
     )
 
 

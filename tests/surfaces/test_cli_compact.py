@@ -166,6 +166,16 @@ def test_a_table_is_compacted_for_real_and_remembered(neve: Any, spawn: Any, tmp
     assert stats.bytes_saved == stats.bytes_before - stats.bytes_after
     assert record.after.health > record.before.health
     assert record.after.snapshot_id == record.snapshots[-1]
+    assert record.used is not None
+    requests, cpu = record.used.requests, record.used.cpu_seconds
+    assert requests.uncounted == ("jvm",), "the tasks have counted theirs"
+    assert requests.read is not None
+    assert requests.read >= stats.files_before
+    assert requests.write == record.files_written
+    assert requests.catalog is not None
+    assert min(cpu.python or 0, cpu.jvm or 0, cpu.workers or 0) > 0
+    assert record.used.money is not None
+    assert record.used.predicted_money is not None
 
     with Neve.open(load_settings(), warehouse=place) as opened, opened.demo_target("db") as target:
         table = target.load("v1")
@@ -174,6 +184,8 @@ def test_a_table_is_compacted_for_real_and_remembered(neve: Any, spawn: Any, tmp
     assert duckdb.sql(f"SELECT count(*) FROM read_parquet({paths!r})").fetchall() == [(len(before),)]
 
     assert neve("runs", "show", record.recorded_id[:6]).stdout.splitlines()[0] == "local.db.v1"
+    shown = json.loads(neve("runs", "show", record.recorded_id, "--json").stdout)["run"]
+    assert shown["used"] == json.loads(stdout)["used"]
     again = neve("compact", "db.v1", "--warehouse", place)
     assert again.exit_code == 0
     assert again.stdout.splitlines()[1].startswith("Nothing to do: ")

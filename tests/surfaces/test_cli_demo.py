@@ -48,6 +48,27 @@ def test_a_second_run_starts_afresh_and_keep_reuses(neve: Any) -> None:
 
 
 @pytest.mark.usefixtures("two_samples")
+def test_the_demo_and_what_it_offers_next_run_as_they_are_shown(neve: Any, fresh_machine: Path) -> None:
+    """These two samples need no Spark. `scripts/wheel` runs the demo with all of them, and its compactions."""
+    for command in ("demo", "demo --warehouse other", "demo --warehouse other --keep"):
+        result = neve(*command.split())
+        assert result.exit_code == 0, result.stderr
+        place = "demo-warehouse" if command == "demo" else "other"
+        steps = [line.strip() for line in result.stdout.partition("\nTry next\n")[2].splitlines()]
+        assert steps == [
+            f"neve inspect local.db.v1 --html table.html --warehouse {place}",
+            f"neve plan local.db.v1 --warehouse {place}",
+            f"neve compact local.db.v1 --warehouse {place}",
+            f"neve runs --warehouse {place}",
+            f"neve doctor --warehouse {place}",
+        ]
+    for step in steps:
+        taken = neve(*step.split()[1:], *(["--dry-run"] if " compact " in step else []))
+        assert taken.exit_code == 0, f"{step}\n{taken.stderr}"
+    assert (fresh_machine / "table.html").is_file()
+
+
+@pytest.mark.usefixtures("two_samples")
 def test_a_sample_that_cannot_be_written_leaves_the_rest_and_exit_code_3(neve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(target: Target, name: str, *, seed: int, scale: float) -> None:  # noqa: ARG001
         raise EnvironmentFaultError("Cannot start Spark: no Java", hint="Install one.")

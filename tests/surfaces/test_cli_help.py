@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from neve.policy.model import knobs
 from tests.builders.cli_commands import leaf_commands
+from tests.builders.parsed_commands import CLI
 
 COMMANDS = list(leaf_commands())
 
@@ -76,3 +80,43 @@ def test_completion_offers_the_commands(spawn: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COMP_CWORD", "1")
     stdout, _ = spawn().communicate(timeout=60)
     assert set(stdout.split()) == {words[0] for words in COMMANDS}
+
+
+def test_completion_is_installed_for_the_shell_that_asks(fresh_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    subprocess.run(["bash", "-c", "neve --install-completion; exit $?"], check=True, capture_output=True, timeout=60)
+    home = fresh_machine.parent / "home"
+    assert "_NEVE_COMPLETE=complete_bash" in (home / ".bash_completions" / "neve.sh").read_text(encoding="utf-8")
+    assert "neve.sh" in (home / ".bashrc").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("group", [name for name, one in CLI.commands.items() if getattr(one, "commands", None)])
+def test_a_group_without_a_command_shows_its_help(neve: Any, group: str) -> None:
+    """Unless it says what it does without one, as `neve runs` does."""
+    bare = neve(group)
+    if not CLI.commands[group].no_args_is_help:
+        assert bare.exit_code == 0
+        return
+    assert bare.exit_code == 2
+    assert neve(group, "--help").stdout.strip() in bare.stdout + bare.stderr
+
+
+REPLACES_FILES = "Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried."
+
+
+@pytest.mark.parametrize("command", ["compact", "cluster", "deletes", "maintain"])
+def test_the_help_of_a_command_that_replaces_files_says_which_writers_may_have_to_retry(neve: Any, command: str) -> None:
+    assert REPLACES_FILES in said(neve(command, "--help").stdout)
+
+
+def test_the_help_of_the_programs_for_schedulers_says_it_as_well() -> None:
+    from neve import job
+    from neve.cli import iceberg_compact
+
+    for program in (job, iceberg_compact):
+        assert REPLACES_FILES in said(CliRunner().invoke(program.app, ["--help"]).stdout)
+
+
+def said(text: str) -> str:
+    """A help text without frames and line breaks."""
+    return " ".join(text.replace("│", " ").split())

@@ -6,12 +6,15 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import docs_check
 import duckdb
 import jsonschema
 import pytest
@@ -20,6 +23,7 @@ from typer.testing import CliRunner
 from neve.rewrite.group import Kernel
 from neve.rewrite.work_order import WorkResult
 from tests.builders.parquet_files import sample_table
+from tests.builders.shown_commands import shell_lines
 from tests.builders.work_orders import make_order
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -299,3 +303,22 @@ def test_storage_is_opened_as_the_catalog_of_the_order_says_or_else_the_default_
     assert "hidden" not in stdout + stderr
     assert store.credentials
     assert all(f"Credential={key}/" in asked for asked in store.credentials)
+
+
+GUIDE = REFERENCE.parent / "guide" / "work-orders.md"
+[SHELL] = [block for block in docs_check.split_page(GUIDE.read_text(encoding="utf-8"))[1] if block.language == "console"]
+
+
+@pytest.mark.parametrize("line", shell_lines(SHELL))
+def test_a_line_of_the_guide_runs_in_a_shell(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pipes and xargs as they are, over two orders in the working directory."""
+    for name in ("neve-1f0c", "neve-2b7d"):
+        (tmp_path / name).mkdir()
+        order = make_order(tmp_path / name, [sample_table(100), sample_table(50, start=100)])
+        Path(f"{name}.order.json").write_text(order.model_dump_json(), encoding="utf-8")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    subprocess.run(["bash", "-o", "pipefail", "-c", line], check=True, capture_output=True, timeout=120)
+    done = sorted(Path().glob("*.result.json"))
+    assert len(done) == (2 if "xargs" in line else 1)
+    for file in done:
+        jsonschema.validate(json.loads(file.read_text(encoding="utf-8")), RESULT_SCHEMA)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from neve.catalogs.storage import TIMEOUT
 from neve.errors import BadRequestError
+from neve.kernels.request_counts import count
 from neve.settings.catalog import CatalogSettings
 from neve.settings.databases import CONNECT_SECONDS, CONNECT_TIMEOUT, bounded_url, driver_url
 
@@ -47,6 +48,16 @@ def _load(module: str, name: str) -> Callable[[str, Mapping[str, str]], Catalog]
         return loaded
 
     return load
+
+
+def _load_sql(catalog: str, properties: Mapping[str, str]) -> Catalog:
+    """A SQL catalog whose statements are counted."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import event
+
+    loaded = SqlCatalog(catalog, **properties)
+    event.listen(loaded.engine, "before_cursor_execute", lambda *_: count("catalog"))
+    return loaded
 
 
 def _sql_python(settings: CatalogSettings) -> Properties:
@@ -166,7 +177,7 @@ def _hadoop_spark(settings: CatalogSettings) -> Properties:
 
 _REST = _load("neve.catalogs.rest", "BoundedRestCatalog")
 _FAMILIES = {
-    "sql": Family(_load("pyiceberg.catalog.sql", "SqlCatalog"), _sql_python, _sql_spark, _sql_needs),
+    "sql": Family(_load_sql, _sql_python, _sql_spark, _sql_needs),
     "rest": Family(_REST, _rest_python, _rest_spark),
     "nessie": Family(_REST, _at_nessie(_rest_python), _at_nessie(_rest_spark)),
     "glue": Family(_load("pyiceberg.catalog.glue", "GlueCatalog"), _glue_python, _glue_spark, lambda _: {"aws"}),

@@ -16,6 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from neve.catalogs.documents import read_metadata
+from neve.kernels.request_counts import count
 from neve.table.document import FILE_NAME
 from neve.table.location import address
 
@@ -42,8 +43,14 @@ class LiteralFileIO(PyArrowFileIO):  # type: ignore[misc]
 
     def new_input(self, location: str) -> Any:
         """A file to read; the metadata file of a table by way of whoever watches."""
+        count("read")
         found = _ObjectFile(location, self._objects) if has_odd_key(location) else super().new_input(location)
         return _MetadataFile(found, self) if FILE_NAME.search(location) else found
+
+    def new_output(self, location: str) -> Any:
+        """A file to write."""
+        count("write")
+        return super().new_output(location)
 
     @cached_property
     def _objects(self) -> S3Objects:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from neve.kernels.request_counts import count
 from neve.table.location import address
 
 
@@ -29,6 +30,7 @@ class LocalFile:
 
     def open(self, seekable: bool = True) -> BinaryIO:  # noqa: ARG002 - PyIceberg's signature
         """A stream over it."""
+        count("read")
         return self._path.open("rb")
 
 

@@ -67,6 +67,11 @@ class IcebergCatalog:
         with self.reaching(name), watching() as watched:
             return MetadataReader(name, self._load(name, watched), self._cache)
 
+    def load(self, name: TableName) -> LoadedTable:
+        """The table's metadata document as the catalog has it now: one catalog call. Nothing of it is checked."""
+        with self.reaching(name), watching() as watched:
+            return self._load(name, watched)
+
     def watched(self, name: TableName) -> Watched:
         """The table's document as the catalog has it now, with what it came from. Raises as `open` does."""
         with self.reaching(name), watching() as watched:
@@ -229,18 +234,15 @@ class IcebergCatalog:
             yield from self._survey_directory(client, child, in_table=in_table)
 
     def _survey_rows(self, client: Any) -> Iterator[TableName | tuple[str, NeveError]]:
-        """The rows of a SQL catalog, each with its namespace as one text: PyIceberg cannot address `.dot` by its parts."""
+        """The rows of a SQL catalog."""
         if not hasattr(client, "engine"):  # an implementation of the user's own
             yield from self._survey(client, ())
             return
-        from neve.catalogs.sql_entries import listed_tables
+        from neve.catalogs.sql_entries import listed_tables, row_name
 
         with self.reaching():
             found = listed_tables(client.engine, self.name)
-        for namespace, name in found:
-            parts = tuple(namespace.split("."))
-            whole = all(part.strip() == part != "" for part in parts)
-            yield TableName(catalog=self.name, namespace=parts if whole else (namespace,), name=name)
+        yield from (row_name(self.name, namespace, name) for namespace, name in found)
 
     def _tables_of(self, client: Any, namespace: tuple[str, ...]) -> Iterator[TableName]:
         for identifier in sorted(client.list_tables(namespace)):

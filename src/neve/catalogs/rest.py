@@ -7,8 +7,9 @@ request here ends in time, and a read that met an outage is tried again a few ti
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Self
 
 from pyiceberg.catalog.rest import (
     _RETRY_ARGS,
@@ -36,16 +37,42 @@ from urllib3.util.retry import Retry
 
 from neve.catalogs.documents import seen
 from neve.catalogs.storage import CONNECT_SECONDS, TIMEOUT
+from neve.kernels.request_counts import count
 from neve.table.document import Document
 
-_RETRIES = Retry(
-    total=3,
-    read=1,  # a server that took a request and fell silent is not asked for ever
-    backoff_factor=0.2,
-    status_forcelist=(429, 502, 503, 504),
-    allowed_methods=("GET", "HEAD"),  # a POST may be a commit, whose fate only the caller can settle
-    raise_on_status=False,
-)
+
+class _CountedRetries(Retry):
+    """A few repetitions of reads, each of which is counted."""
+
+    repeated: Callable[[], None] | None = None
+
+    @classmethod
+    def counting(cls, repeated: Callable[[], None]) -> Self:
+        """Calls `repeated` before each repetition."""
+        retries = cls(
+            total=3,
+            read=1,  # a server that took a request and fell silent is not asked for ever
+            backoff_factor=0.2,
+            status_forcelist=(429, 502, 503, 504),
+            allowed_methods=("GET", "HEAD"),  # a POST may be a commit, whose fate only the caller can settle
+            raise_on_status=False,
+        )
+        retries.repeated = repeated
+        return retries
+
+    def new(self, **changed: Any) -> Self:
+        """As urllib3 makes what is left after a try."""
+        following = super().new(**changed)
+        following.repeated = self.repeated
+        return following
+
+    def increment(self, *args: Any, **options: Any) -> Self:
+        """As urllib3 does after each try that failed."""
+        following = super().increment(*args, **options)  # raises where there is no further try
+        if self.repeated is not None:
+            self.repeated()
+        return following
+
 
 _COMMIT_ERRORS: dict[int, type[Exception]] = {
     404: NoSuchTableError,
@@ -92,6 +119,9 @@ def _answered(response: Response) -> Document:
 class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
     """A `RestCatalog` whose every request is bounded, the first one and the token's included."""
 
+    requests_sent = 0
+    """Requests so far, each repetition included."""
+
     def files_of(self, answer: Document, properties: Mapping[str, str], location: str) -> FileIO:
         """What opens the files of a table by the server's answer for it, as `load_table` makes it."""
         granted = [StorageCredential.model_validate(one) for one in answer.get("storage-credentials") or ()]
@@ -121,11 +151,19 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         return _answered(response)
 
     def _config_headers(self, session: Session) -> None:
+        counting = Lock()
+
+        def sent() -> None:
+            count("catalog")
+            with counting:
+                self.requests_sent += 1
+
         for prefix in ("http://", "https://"):
-            session.mount(prefix, _WatchedAdapter(max_retries=_RETRIES))
+            session.mount(prefix, _WatchedAdapter(max_retries=_CountedRetries.counting(sent)))
         send, wait = session.send, (CONNECT_SECONDS, float(self.properties[TIMEOUT]))
 
         def send_bounded(request: PreparedRequest, **options: Any) -> Response:
+            sent()
             return send(request, **{**options, "timeout": options.get("timeout") or wait})
 
         # Not by the adapter: pyiceberg mounts one of its own where requests are signed.

@@ -16,6 +16,7 @@ from uuid import uuid4
 from neve.catalogs.entries import Version
 from neve.catalogs.sqlite import plain_database
 from neve.errors import CommitUnknownError, NeveError, NotUnderstoodError, StorageError
+from neve.kernels.request_counts import count
 from neve.kernels.streams import Sink
 from neve.storage.files import Storage, refusal
 from neve.table.document import outline
@@ -50,6 +51,13 @@ def listed_tables(engine: Any, catalog: str) -> list[tuple[str, str]]:
         rows = connection.execute(text(_ROWS), {"catalog": catalog}).mappings().all()
     tables = [row for row in rows if row.get("iceberg_type") in (None, "TABLE")]
     return sorted((row["table_namespace"], row["table_name"]) for row in tables)
+
+
+def row_name(catalog: str, namespace: str, name: str) -> TableName:
+    """The table of a row. PyIceberg cannot address a namespace such as `.dot` by its parts, so that it stays one text."""
+    parts = tuple(namespace.split("."))
+    whole = all(part.strip() == part != "" for part in parts)
+    return TableName(catalog=catalog, namespace=parts if whole else (namespace,), name=name)
 
 
 class SqlEntries:
@@ -114,6 +122,7 @@ class SqlEntries:
                 return int(connection.execute(text(_UPDATE), dict(row)).rowcount)
         import sqlite3
 
+        count("catalog")
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)) as opened, opened:
             return opened.execute(_UPDATE, row).rowcount
 

@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
 
+from neve.kernels.request_counts import count
+
 _PREFIX = "sqlite:///"
 _QUERY = "SELECT * FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
@@ -28,6 +30,7 @@ def metadata_location(uri: str | None, catalog: str, identifier: Sequence[str]) 
     if (database := plain_database(uri)) is None:
         return None
     *namespace, table = identifier
+    count("catalog")
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row

@@ -7,18 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from neve.cli import config, deletes, quarantine, runs, state
+from neve.cli import config, deletes, jobs, notify, policy, quarantine, runs, state
 from neve.cli.command import examples
 from neve.cli.compact import cluster, compact, plan
 from neve.cli.demo import demo
 from neve.cli.doctor import doctor
+from neve.cli.history import history
 from neve.cli.inspect import InspectCommand, inspect
 from neve.cli.maintenance import expire, maintain, manifests, orphans, prevent, rollback, stats, tags, ttl
 from neve.cli.options import CONTEXT, Commands, KnobCommand, Shared, shared_parameters, with_parameters
 from neve.cli.resume import resume
+from neve.cli.serve import serve
 from neve.cli.setup import setup
 from neve.cli.tables import tables
 from neve.cli.work import work
+from neve.cli.worker import worker
 
 EPILOG = "\n\n".join(
     [
@@ -143,10 +146,19 @@ app.command(
     epilog=examples("neve prevent db.events", "neve prevent db.events --apply", "neve prevent db.events --undo"),
 )(prevent)
 app.add_typer(runs.app, name="runs")
+app.command(epilog=examples("neve history db.events", "neve history 'lake.sales.*' --days 7 --json"))(history)
 app.command(epilog=examples("neve resume", "neve resume 3f9c"))(resume)
 app.command(epilog=examples("neve work order.json --out result.json", "neve work - < order.json > result.json"))(work)
 app.command(epilog=examples("neve rollback 3f9c", "neve rollback 3f9c --json"))(rollback)
 app.command(epilog=examples("neve tables", "neve tables db --catalog prod"))(tables)
+app.add_typer(policy.app, name="policy")
+app.command(epilog=examples("neve serve --demo", "neve serve --policies policies/", "neve serve --once --log-level debug"))(
+    serve
+)
+app.command(hidden=True)(worker)
+app.add_typer(jobs.app, name="jobs")
+app.command(epilog=examples("neve hint lake.sales.orders"))(jobs.hint)
+app.add_typer(notify.app, name="notify")
 app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
 app.command(epilog=examples("neve setup", "neve setup --json | jq .archive"))(setup)

@@ -24,18 +24,20 @@ app = Commands(no_args_is_help=True, help="Show and check the settings.")
 @command
 def show(
     call: Call,
-    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Include the properties of this table.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", help="Include the policies and the properties of this table.")
+    ] = None,
 ) -> None:
     """Print every setting in effect and where it came from. Secrets are never printed.
 
-    A flag beats a variable, that a profile, that the file, that a table property, that the default.
+    A flag beats a variable, that a policy, that a profile, that the file, that a table property, that the default.
     """
-    loaded = call.loaded
-    properties: dict[str, str] = {}
-    if table is not None:
-        with call.neve() as neve:
-            properties = neve.table_properties(table)
-    call.output.settings(tuple(loaded.explain(properties)))
+    if table is None:
+        call.output.settings(tuple(call.loaded.explain({})))
+        return
+    with call.neve() as neve:
+        context = neve.table(table)
+        call.output.settings(tuple(context.loaded().explain(context.state.properties)))
 
 
 @app.command(epilog=examples("neve config validate --config neve.yaml --profile prod"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from neve.errors import NeveError, RunInterrupted
+from neve.errors import NeveError, RunInterrupted, SettingsError
 from neve.render.commands import completed
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def _tell(call: Call, error: NeveError) -> None:
         _say("".join(traceback.format_exception(error.__cause__ if type(error) is NeveError else error)).rstrip())
     message = completed(" ".join(str(error).split()))
     hint = completed(error.hint) if error.hint else None
-    _say(f"Error: {message}")
+    # Problems of settings and policies are one per line; other messages may come from Java, and have line breaks of their own.
+    _say(f"Error: {completed(str(error)) if isinstance(error, SettingsError) else message}")
     if hint:
         _say(f"Hint: {hint}")
     if call.wants_json:

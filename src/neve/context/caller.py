@@ -50,6 +50,7 @@ class CallerConnection(Connection):
     def __init__(self, loaded: Loaded, spark: Any, *, environ: Mapping[str, str], clock: Clock) -> None:
         super().__init__(loaded, {}, None, environ=environ, clock=clock)
         self._caller = self.resources.enter_context(open_caller(spark, self._plain_reader))
+        self.session = spark
 
     def name(self, table: str) -> TableName:
         """As Spark would read it in this session."""
@@ -92,6 +93,7 @@ class CallerConnection(Connection):
     @property
     def spark(self) -> Any:
         """The caller's session."""
+        self.session_uses += 1
         return self._caller.spark
 
     def references(self, name: TableName) -> References | None:

@@ -5,25 +5,38 @@ Made from settings by `Connection.open`; everything here names an adapter, and n
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import BadRequestError, NeveError, SettingsError, TableNotFoundError
 from neve.table.location import refuse_cut
 from neve.table.state import TableName
+from neve.table.units import whole_number
 
 if TYPE_CHECKING:
     from neve.catalogs.opening import IcebergCatalog
     from neve.index_ports import References, TableVersion
+    from neve.policy.document import Document
     from neve.ports import Clock, Progress, TableEntry, TableReader
-    from neve.settings import CatalogSettings, Loaded
+    from neve.settings import CatalogSettings, Loaded, TargetSettings
+    from neve.spark.runtime.cpu import SparkCpu
     from neve.spark.runtime.session import SparkOptions
+    from neve.spark.runtime.submission import Submission
     from neve.state import StateStore
     from neve.table.document import TableOutline
+    from neve.table.state import TableState
+
+log = logging.getLogger(__name__)
+
+TARGET_PROPERTY = "write.target-file-size-bytes"
+"""The target of writers, which an automatic target keeps to while it suits the table."""
 
 NO_CATALOG = "Use --warehouse PATH for a directory, or describe catalogs in neve.yaml (docs/guide/catalogs.md)."
 
@@ -52,10 +65,20 @@ class Connection:
         self.described, self.default, self.environ = dict(catalogs), default_catalog, environ
         self.resources = ExitStack()
         self._opened: dict[str, IcebergCatalog] = {}
+        self.trial_policies: Sequence[Document] | None = None
+        """Policies to go by in place of those in force, to see what they would do."""
+        self.limits: Mapping[str, Any] = {}
+        """Knobs that no setting may exceed, by key: what the service allows the run at work."""
         self.progress: Progress | None = None
         """Where the start of Spark is shown; set by whoever works on a table."""
         self.session_start: tuple[float, float] | None = None
         """When the start of Spark began and ended, by `time.monotonic`; None while it has not been started."""
+        self.session: Any = None
+        """The Spark session if it is running; reading this starts none."""
+        self.session_cpu: SparkCpu | None = None
+        """What the start of Spark took of CPU time."""
+        self.session_uses = 0
+        """How often the Spark session was asked for."""
 
     @staticmethod
     def open(
@@ -89,6 +112,34 @@ class Connection:
         """The table's full name."""
         found = TableName.parse(table, catalogs=frozenset(self.described), default_catalog=self.default or "")
         return found if found.catalog else found.model_copy(update={"catalog": self.default_name()})
+
+    def loaded_for(self, name: TableName, state: TableState, documents: Sequence[Document] | None = None) -> Loaded:
+        """The settings with the knobs of the policies that match a table; of those in force unless documents are given."""
+        documents = self.policy_documents() if documents is None else documents
+        if not documents:
+            return self.loaded
+        from neve.policy.effective import knobs_in_force, with_automatic_target
+        from neve.settings.policy_layer import with_policy_knobs
+
+        head, written = state.snapshot, state.properties.get(TARGET_PROPERTY, "")
+        rows, size = (None, 0) if head is None else (head.count("total-records"), head.count("total-files-size"))
+        knobs = knobs_in_force(str(name), state.properties, documents)
+        return with_policy_knobs(
+            self.loaded, with_automatic_target(knobs, size, rows=rows, current=whole_number(written) or None)
+        )
+
+    def policy_documents(self) -> Sequence[Document]:
+        """The policies and teams in force, without those that this release cannot read; none where there is no store yet."""
+        if self.trial_policies is not None:
+            return self.trial_policies
+        store = self.records()
+        if store is None:
+            return ()
+        stored = store.policies.documents()
+        for one in stored:
+            if one.document is None:
+                log.warning("%s %s is left out: %s", one.kind, one.name, one.trouble)
+        return [one.document for one in stored if one.document is not None]
 
     def default_name(self) -> str:
         """The catalog of names that name none."""
@@ -184,9 +235,16 @@ class Connection:
         keys = (f"spark.sql.catalog.{catalog}.hadoop.fs.defaultFS", "spark.hadoop.fs.defaultFS")
         return next((conf[key] for key in keys if key in conf), "file:///")
 
-    @cached_property
+    @property
     def spark(self) -> Any:
         """The Spark session with every described catalog; started at its first use, stopped at the end."""
+        self.session_uses += 1
+        if self.session is None:
+            self.session = self._started_session()
+        return self.session
+
+    def _started_session(self) -> Any:
+        from neve.spark.runtime.cpu import spark_cpu
         from neve.spark.runtime.session import open_session
 
         conf, needs = self.spark_catalogs()
@@ -197,6 +255,7 @@ class Connection:
         begun = time.monotonic()
         session = self.resources.enter_context(open_session(options, catalog_conf=conf, needs=needs))
         self.session_start = (begun, time.monotonic())
+        self.session_cpu = spark_cpu(session)
         self._report("running on Spark")
         return session
 
@@ -229,6 +288,16 @@ class Connection:
             java_home=settings.java_home,
             class_archive=settings.class_archive != "off",
         )
+
+    def submission(self, program: Path, target: TargetSettings, scratch: Path) -> Submission:
+        """How a program of ours is submitted to a target of the service, with the described catalogs."""
+        from neve.spark.runtime.submission import submission
+
+        conf, needs = self.spark_catalogs()
+        options = self.spark_options()
+        given = {key: str(value) for key, value in target.conf.items()}
+        options = replace(options, master=target.master or options.master, conf={**options.conf, **given})
+        return submission(options, catalog_conf=conf, needs=needs, program=program, scratch=scratch)
 
     def _revealed_conf(self, *, lenient: bool) -> Iterator[tuple[str, str]]:
         for key, value in self.settings.spark.conf.items():

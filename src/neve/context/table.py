@@ -14,6 +14,7 @@ from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from neve.context.meter import Meter
 from neve.context.runs import end_run, keep_record, unended
 from neve.context.sources import MetadataSources
 from neve.errors import BadRequestError
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from neve.context.connection import Connection
     from neve.context.metadata_view import MetadataView
     from neve.maintenance.record import MaintenanceRecord
+    from neve.policy.document import Document
     from neve.policy.model import Policy
     from neve.ports import ContentVerifier, DeleteFiles, Engine, EqualityResolver, Progress, TableEntry, TableReader
     from neve.rewrite.plan import Plan
+    from neve.settings import Loaded, Origin
     from neve.spark.table.bridge import TableBridge
     from neve.state import StateStore
     from neve.state.rows import Run
@@ -44,6 +47,8 @@ class TableContext:
         self.clock = connection.clock
         self.sleep: Callable[[float], None] = time.sleep
         self._begun, self._planning_seconds = time.monotonic(), 0.0
+        self._meter = Meter(connection)
+        self._part_of_another = False
         if progress is not None:
             connection.progress = progress
         self._resources = ExitStack()
@@ -55,10 +60,13 @@ class TableContext:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._resources.__exit__(kind, error, trace)
 
-    def fresh(self, branch: str | None = None) -> TableContext:
-        """The same table for another request, at the head of this branch or another one."""
+    def fresh(self, branch: str | None = None, *, part_of_another: bool = False) -> TableContext:
+        """The same table for another request, at the head of this branch or another one.
+
+        It is `part_of_another` if the record of a run under way includes what that request uses.
+        """
         other = TableContext(self.connection, self.table, self.progress, branch=branch or self.branch)
-        other._sources = self._sources
+        other._sources, other._part_of_another = self._sources, part_of_another
         return other
 
     def report(self, stage: str, done: int = 0, total: int | None = None) -> None:
@@ -75,8 +83,11 @@ class TableContext:
         finally:
             self._planning_seconds += time.monotonic() - begun - (self._session_start_seconds(begun) or 0.0)
 
-    def timed(self, record: Ended) -> Ended:
-        """The record with how long the request took so far, and the parts of that. Plans, previews and stored records stay."""
+    def timed(self, record: Ended, *, predicted_money: float | None = None) -> Ended:
+        """The record with how long the request took so far, the parts of that, and what it used.
+
+        Plans and stored records stay.
+        """
         from neve.rewrite.elapsed import Timed
 
         if not isinstance(record, Timed) or getattr(record, "interrupted", False):
@@ -88,7 +99,11 @@ class TableContext:
             "session_start_seconds": self._session_start_seconds(self._begun),
             "planning_seconds": self._planning_seconds or None,
         }
-        return record.model_copy(update={key: None if value is None else round(value, 3) for key, value in parts.items()})
+        times = {key: None if value is None else round(value, 3) for key, value in parts.items()}
+        catalog = getattr(record, "table", "").partition(".")[0]
+        used = self._meter.used(catalog, getattr(record, "groups", ()))
+        told = {"predicted_money": predicted_money, "part_of_another": self._part_of_another}
+        return record.model_copy(update={**times, "used": used.model_copy(update=told)})
 
     def sourced(self, result: Ended) -> Ended:
         """The result of a dry run with whether it rests on cached metadata alone. The record of a run that changed something
@@ -137,14 +152,30 @@ class TableContext:
         return self.state.specs
 
     def policy(self, state: TableState | None = None) -> Policy:
-        """The settings' policy with the table's own properties."""
-        return self.connection.loaded.policy((state or self.state).properties)[0]
+        """The knobs in force, by settings, policies and the table's own properties."""
+        return self.policy_origins(state)[0]
+
+    def policy_origins(self, state: TableState | None = None) -> tuple[Policy, dict[str, Origin]]:
+        """The knobs in force, and the origin of each by its key."""
+        from neve.settings.policy_layer import limited
+
+        state = state or self.state
+        return limited(*self.loaded(state).policy(state.properties), self.connection.limits)
+
+    def loaded(self, state: TableState | None = None) -> Loaded:
+        """The settings with the knobs of the policies that match the table."""
+        return self.connection.loaded_for(self.name, state or self.state, self._policy_documents)
+
+    @cached_property
+    def _policy_documents(self) -> Sequence[Document]:
+        """Read once, so that one request goes by one version of them."""
+        return self.connection.policy_documents()
 
     def stated(self, state: TableState) -> set[str]:
         """The knobs that somebody has set, elsewhere than in the properties that writers go by."""
         from neve.settings.origins import OriginKind
 
-        _, origins = self.connection.loaded.policy(state.properties)
+        _, origins = self.policy_origins(state)
         return {key for key, o in origins.items() if o.kind is not OriginKind.DEFAULT and not o.name.startswith("write.")}
 
     def require_free(self, state: TableState | None = None) -> None:

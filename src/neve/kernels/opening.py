@@ -15,6 +15,7 @@ from neve.kernels.parquet import strict, thrift
 from neve.kernels.parquet.chunks import check_values
 from neve.kernels.parquet.footer import ENCRYPTED_MAGIC, END_BYTES, MAGIC, footer_in, parse_footer, tail_length
 from neve.kernels.parquet.format import FILE_META
+from neve.kernels.parquet.row_groups import check_decoded
 from neve.kernels.parquet.schema import PhysicalSchema, parse_schema, repeated_name
 from neve.kernels.streams import Source
 from neve.rewrite.work_order import OpenedFile
@@ -31,7 +32,8 @@ class FooterSource(Protocol):
         ...
 
 
-_SCHEMA, _GROUPS, _ENCRYPTION, _COLUMNS, _ROWS, _META, _CRYPTO = 2, 4, 8, 1, 3, 3, 8
+_SCHEMA, _GROUPS, _KEY_VALUES, _ENCRYPTION, _COLUMNS, _ROWS, _META, _CRYPTO = 2, 4, 5, 8, 1, 3, 3, 8
+_ARROW_SCHEMA, _NO_SCHEMA = b"ARROW:schema", b"other:schema"
 PYARROW, STRICT, SIZE = "pyarrow", "strict parser", "its size"
 
 
@@ -75,7 +77,7 @@ def misread_column(path: str, tail: bytes, types: Mapping[int, str]) -> str | No
 
     `types` are the table's, by field id. The reader ignores the unit of timestamps and the scale of decimals in the file.
     """
-    metadata = open_footer(path, tail) if tail[-4:] == MAGIC else None
+    metadata = open_footer(path, without_arrow_schema(tail)) if tail[-4:] == MAGIC else None
     if metadata is None:
         return None
     units = {"milliseconds"} | (set() if any(kind.endswith("_ns") for kind in types.values()) else {"nanoseconds"})
@@ -152,13 +154,29 @@ def open_footer(path: str, tail: bytes) -> pq.FileMetaData | None:
         raise CorruptFileError(path, f"pyarrow cannot open it, {said}") from error
 
 
+def without_arrow_schema(tail: bytes) -> bytes:
+    """Returns the end of a file without the Arrow schema that some writers add to it.
+
+    pyarrow prefers its field ids and types to those of the Parquet schema, and Iceberg does not read it. The footer must have
+    been checked.
+    """
+    raw = _footer_bytes(tail)
+    if _ARROW_SCHEMA not in raw:
+        return tail
+    place = next((span for span in thrift.spans(raw, 0)[0] if span.field == _KEY_VALUES), None)
+    if place is None:
+        return tail
+    key_values = raw[place.start : place.end].replace(_ARROW_SCHEMA, _NO_SCHEMA)
+    return framed(raw[: place.start] + key_values + raw[place.end :])
+
+
 def framed(raw: bytes) -> bytes:
     """A footer as the end of a file."""
     return raw + len(raw).to_bytes(4, "little") + MAGIC
 
 
-def check_footer(path: str, size_bytes: int, tail: bytes, known: PhysicalSchema | None = None) -> PhysicalSchema | None:
-    """Raises CorruptFileError for a footer that contradicts the format or its file; returns its schema if that was parsed.
+def check_footer(path: str, size_bytes: int, tail: bytes, known: PhysicalSchema | None = None) -> PhysicalSchema:
+    """Raises CorruptFileError for a footer that contradicts the format or its file; returns its schema.
 
     pyarrow ends the whole process over some damage, such as level histograms of a wrong length, so that a footer is checked
     before pyarrow gives out its column chunks.
@@ -171,18 +189,18 @@ def check_footer(path: str, size_bytes: int, tail: bytes, known: PhysicalSchema 
     if footer.objection is None:
         return footer.schema
     try:
-        _check_all(raw)
+        return _check_all(raw, size_bytes - END_BYTES - length)
     except (KeyError, IndexError, ValueError, RecursionError) as error:
         raise CorruptFileError(path, f"its footer makes no sense, {error}") from error
-    return None
 
 
-def _check_all(raw: bytes) -> None:
+def _check_all(raw: bytes, data_end: int) -> PhysicalSchema:
     """Every struct of a footer that cannot be copied, however it is laid out."""
     footer, end = strict.decode(raw, 0, FILE_META)
     if end != len(raw) and _ENCRYPTION not in footer:
         raise ValueError(f"{len(raw) - end} bytes follow its end")
-    leaves = _schema_of(raw).leaves
+    schema = _schema_of(raw)
+    leaves = schema.leaves
     for group in footer[_GROUPS]:
         if len(group[_COLUMNS]) != len(leaves):
             raise ValueError(f"a row group has {len(group[_COLUMNS])} columns, the schema {len(leaves)}")
@@ -191,6 +209,8 @@ def _check_all(raw: bytes) -> None:
                 check_values(chunk[_META], leaf)
             elif _CRYPTO not in chunk:
                 raise ValueError(f"column {leaf.name} has no metadata in the footer")
+        check_decoded(group, data_end)
+    return schema
 
 
 def _footer_bytes(tail: bytes) -> bytes:

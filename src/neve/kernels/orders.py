@@ -17,6 +17,7 @@ from uuid import uuid4
 import numpy as np
 
 from neve.errors import BadRequestError, NeveError
+from neve.kernels import request_counts
 from neve.kernels.faults import CopyRefusedError
 from neve.kernels.streams import Sink, Source
 from neve.rewrite.group import Kernel
@@ -82,7 +83,7 @@ def run_order(order: WorkOrder, storage: OrderStorage) -> WorkResult:
             f"Cannot run order {order.order_id}: its format version {order.format_version} is newer than {FORMAT_VERSION}",
             hint="Run it with the release that made it.",
         )
-    began, cpu = time.monotonic(), time.process_time()
+    began, cpu, requests = time.monotonic(), time.process_time(), request_counts.counts()
     deletes = _loader(order, storage)
     refusals: list[str] = []
     kernels = list(order.kernels)
@@ -113,6 +114,7 @@ def run_order(order: WorkOrder, storage: OrderStorage) -> WorkResult:
                 seconds=time.monotonic() - began,
                 cpu_seconds=time.process_time() - cpu,
                 peak_memory_bytes=_peak_memory(),
+                requests=request_counts.since(requests),
                 **fields,
             )
     raise OrderFailedError(f"Cannot rewrite group {order.group_id}: {'; '.join(refusals)}", hint="Use the spark kernel.")
@@ -148,13 +150,13 @@ def _copy(order: WorkOrder, storage: OrderStorage, outputs: _Outputs, deletes: D
     if chunks > order.write.max_chunks or copied.bytes < order.write.min_chunk_bytes * chunks:
         raise _Refused(f"{chunks:,} column chunks of {copied.bytes // chunks:,} bytes on average would read badly")
     metrics = {
-        field_id: Metrics(size_bytes=size, values=copied.counts[field_id].values, nulls=copied.counts[field_id].nulls)
+        field_id: Metrics(size_bytes=size, values=copied.written[field_id].values, nulls=copied.written[field_id].nulls)
         for field_id, size in copied.column_bytes.items()
     }
     output = OutputFile(
         path=outputs.paths[0],
         size_bytes=copied.bytes,
-        records=copied.rows,
+        records=copied.rows_written,
         row_groups=copied.row_groups,
         split_offsets=copied.split_offsets,
         metrics=metrics,

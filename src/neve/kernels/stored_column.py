@@ -14,7 +14,7 @@ import pyarrow as pa
 from neve.errors import MissingFileError
 from neve.kernels.arrow.naming import NameMapping, assign_ids, children, field_id, has_ids
 from neve.kernels.faults import CorruptFileError
-from neve.kernels.opening import FooterSource, check_footer, open_footer, read_tail
+from neve.kernels.opening import FooterSource, check_footer, open_footer, read_tail, without_arrow_schema
 from neve.kernels.parquet.footer import ENCRYPTED_MAGIC
 from neve.maintenance.ttl_proof import FooterFinding, StoredColumn
 
@@ -40,10 +40,12 @@ def stored_column(storage: FooterSource, path: str, records: int, wanted: int, m
         tail = read_tail(source)
         if tail[-4:] == ENCRYPTED_MAGIC:
             return FooterFinding(unknown="its footer is encrypted")
-        check_footer(path, source.size_bytes, tail)
-        metadata = open_footer(path, tail)
+        schema = check_footer(path, source.size_bytes, tail)
+        metadata = open_footer(path, without_arrow_schema(tail))
     except (CorruptFileError, MissingFileError) as error:
         return FooterFinding(unknown=str(error), is_damaged=True)
+    if schema.odd_ids is not None:
+        return FooterFinding(unknown=schema.odd_ids)
     if metadata is None:
         return FooterFinding(unknown="it has a column of a type that pyarrow does not know")
     if metadata.num_rows != records:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from neve.errors import MissingFileError, StorageError
+from neve.kernels.request_counts import count
 
 
 class Source(Protocol):
@@ -79,6 +80,7 @@ class LocalSource:
     def read_at(self, offset: int, length: int) -> bytes:
         """These bytes, with one seek and one read."""
         check_range(self, offset, length)
+        count("read")
         try:
             # Unbuffered: a buffered file would read ahead of what was asked, and copy it once more.
             with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of Path.open
@@ -117,6 +119,7 @@ class LocalSink:
         if self._file is None:
             raise StorageError(f"Cannot complete {self.path}: it is closed")
         try:
+            count("write")
             self._file.close()
             self._partial.rename(self.path)
             self._completed = True
@@ -136,6 +139,7 @@ class LocalSink:
         """Removes what was written, under either name."""
         self.abort()
         if self._completed:
+            count("delete")
             try:
                 self.path.unlink(missing_ok=True)
             except OSError as error:

@@ -169,7 +169,7 @@ def _policy(context: TableContext, state: TableState, knobs: Knobs) -> tuple[Pol
     A layout that names no column of the table is an error only if this very call asked for it. Elsewhere it may have been
     right when it was stored, and files can be merged without it.
     """
-    told, origins = context.connection.loaded.policy(state.properties)
+    told, origins = context.policy_origins(state)
     policy = told.model_copy(update=knobs)
     options = rewrite_options(policy, origins, state.properties)
     try:
@@ -280,7 +280,7 @@ def ended(context: TableContext, record: RunRecord, planned: Plan, before: Condi
         record = record.between(before.model_copy(update={"clustering": planned.clustering}), after)
     if planned.queries:
         record = record.model_copy(update={"queries": _counted_again(table, planned, record)})
-    record = context.timed(record)
+    record = context.timed(record, predicted_money=planned.price.money)
     try:
         keep(context.store, record, planned)
     except NeveError:

@@ -36,7 +36,8 @@ class ExpireAfter:
         request = ExpireRequest(older_than=f"{retention_hours} h" if retention_hours is not None else None)
 
         def expire(after_run: str | None, assert_held: Held | None) -> ExpiryRecord | None:
-            with context.fresh(MAIN) as now:
+            # Where there was nothing to compact, the record of the compaction is not stored.
+            with context.fresh(MAIN, part_of_another=assert_held is not None) as now:
                 terms = replace(terms_of(now, request, flag="--snapshot-retention-hours"), after_run=after_run)
                 if assert_held is None and not reasons_to_expire(now, terms):
                     return None  # found without Spark

@@ -119,7 +119,7 @@ def is_due(context: TableContext) -> Judgement:
 
 def terms_of(context: TableContext, request: ExpireRequest, *, flag: str = "--older-than") -> ExpiryTerms:
     """By table property, policy and default; by the request itself before all of them."""
-    policy, origins = context.connection.loaded.policy(context.state.properties)
+    policy, origins = context.policy_origins()
     rules, values = Rules.of(policy), policy.model_dump(by_alias=True)
     told = {key: Setting(key=key, value=show(key, values[key]), origin=str(origins[key])) for key in _DECIDING}
     if request.older_than is not None:

@@ -89,7 +89,7 @@ def require_files(depth: Depth, option: str) -> None:
 def _layout(context: TableContext, state: TableState) -> tuple[Layout | None, Sequence[Column]]:
     """The table's layout and its columns. A layout that names no column of the table is an error only if this very call asked
     for it: elsewhere it may have been right when it was stored."""
-    policy, origins = context.connection.loaded.policy(state.properties)
+    policy, origins = context.policy_origins(state)
     try:
         layout = layout_of(state, policy)
         return layout, layout_columns(layout, state.fields) if layout is not None else ()

@@ -150,7 +150,7 @@ def _stages(context: TableContext) -> dict[Step, Stage]:
         found = registered(name)
 
         def carry_out() -> Ended:
-            with context.fresh() as now:
+            with context.fresh(part_of_another=True) as now:
                 return _ended(found.run(now, found.request(**options)))
 
         return Stage(lambda: found.due(context.fresh(), due), carry_out)

@@ -37,6 +37,7 @@ from neve.ports import FileStore, Reachability
 from neve.rewrite.record import RunOutcome
 from neve.table.properties import GC_ENABLED, files_may_be_removed
 from neve.table.state import TableName
+from neve.table.units import counted
 
 log = logging.getLogger(__name__)
 
@@ -292,8 +293,9 @@ class Moving:
         return waits_for(None if oldest is None else oldest.changed_ms, wait_seconds, self.started_ms, knob=knob, where=where)
 
     def _record(self, nothing: str, rule: NotDue | None) -> QuarantineRecord:
-        request, outcome = self.request, self._outcome()
-        failure = next(iter(self._reasons), f"{self.counts['missing']:,} files are neither in their place nor in the trash")
+        request, outcome, missing = self.request, self._outcome(), self.counts["missing"]
+        where = "is neither in its place" if missing == 1 else "are neither in their place"
+        failure = next(iter(self._reasons), f"{counted(missing, 'file')} {where} nor in the trash")
         reason = {RunOutcome.NOTHING_TO_DO: nothing, RunOutcome.FAILED: failure}.get(outcome)
         return QuarantineRecord(
             run_id=None if request.dry_run else self._run_id,

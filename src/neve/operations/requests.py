@@ -55,6 +55,7 @@ TIERS = ("minor", "major", "full")
 KERNELS = ("copy", "arrow", "spark")
 KINDS = ("sort", "z-order", "hilbert")
 VERIFICATIONS = ("metadata", "content")
+UPKEEP = ("convert", "rewrite", "prune")
 
 _TIER = "How much to rewrite; decided for each partition unless given."
 _KERNEL = "How to rewrite, where more than one way is right; the cheapest unless given."
@@ -289,9 +290,12 @@ class TtlRequest:
 
 @dataclass(frozen=True)
 class DeletesRequest:
-    """Keep a table's delete files few and cheap, without rewriting data files. Rows do not change."""
+    """Keep a table's delete files few and cheap, without rewriting data files. Rows do not change.
 
-    operation: str = required("`convert`, `rewrite` or `prune`.", is_argument=True)
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
+    """
+
+    operation: str = required("`convert`, `rewrite` or `prune`.", is_argument=True, choices=UPKEEP)
     branch: str = option(MAIN, _BRANCH, metavar="NAME")
     dry_run: bool = option(False, "Only say what would be done.")
 
@@ -343,6 +347,8 @@ class RestoreRequest:
 @dataclass(frozen=True)
 class MaintainRequest:
     """Do all that a table needs, in the safe order: expire, compact, deletes, manifests, statistics, orphans, trash.
+
+    Appends are never blocked; a concurrent UPDATE, DELETE or MERGE on the same files may have to be retried.
 
     A step is done only if the policy wants it and the table's condition is a reason for it. No file is deleted that has
     not been in the quarantine and in the trash. Leaves with exit code 0 if all is well, 3 if a step failed, 1 if nothing

@@ -104,7 +104,7 @@ def _abandoned(context: TableContext, journalled: JournaledRun) -> RunRecord:
     """Ends an interrupted run without committing anything of it; its files stay. Starts no Spark."""
     with pausing(context.store):
         why = "given up by request; its files were not removed"
-        record = abandon(journalled, context.store, context.clock, why)
+        record = context.timed(abandon(journalled, context.store, context.clock, why))
         keep(context.store, record, journalled.plan)
         return record
 

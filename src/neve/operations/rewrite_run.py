@@ -363,6 +363,7 @@ class CompactionRun:
             seconds=result.seconds,
             cpu_seconds=result.cpu_seconds,
             peak_memory_bytes=result.peak_memory_bytes,
+            requests=result.requests,
         )
 
     def commit(self, groups: Iterable[WrittenGroup | None]) -> None:

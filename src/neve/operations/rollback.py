@@ -21,17 +21,19 @@ from neve.maintenance.manifests import ManifestsRecord
 from neve.maintenance.record import Operation
 from neve.operations.requests import RollbackRequest
 from neve.ports import TableWriter
+from neve.rewrite.elapsed import Timed
 from neve.rewrite.group import RunKind
 from neve.rewrite.live_files import Ancestor
 from neve.rewrite.preview import Preview
 from neve.rewrite.record import Record, RunRecord
 from neve.rewrite.versions import NEWER, UPGRADE, unknown_parts
 from neve.state.rows import Run
+from neve.table.spark_sql import move_back, read_snapshot
 from neve.table.state import RUN_ID
 from neve.table.units import counted
 
 
-class RolledBack(Preview):
+class RolledBack(Preview, Timed):
     """What a rollback did, or would do where it is a `dry_run`."""
 
     run_id: str
@@ -56,9 +58,9 @@ def committed(found: Run) -> Record:
     if found.kind == "maintain":
         raise BadRequestError(f"{wish}: it is made of steps", hint="`neve runs` lists the run of each step; roll that back.")
     if found.kind == Operation.TTL.value:
-        if not found.record.get("snapshots"):
+        if not found.record.get("snapshots") or (before := found.record.get("snapshot_before")) is None:
             raise BadRequestError(f"{wish}: it committed nothing")
-        hint = f"To read them until it is expired: SELECT ... VERSION AS OF {found.record.get('snapshot_before')}."
+        hint = f"To read them until that snapshot is expired, in Spark SQL: `{read_snapshot(found.table_name, before)}`."
         raise BadRequestError(f"{wish}: the rows that it deleted would come back", hint=hint)
     if found.kind not in _KINDS:
         reason = f"a run of kind {found.kind} leaves no snapshot behind that the table could return to"
@@ -95,6 +97,7 @@ def run(context: TableContext, request: RollbackRequest) -> RolledBack:
         commits = store.compaction_commits(record.table_uuid)
         store.withdraw_compactions(commit for commit in commits if commit.run_id == record.run_id)
         store.start_run(Run(run_id, record.table_uuid, record.table, "rollback", started))
+        done = context.timed(done)
         document = done.model_dump(mode="json")
         store.finish_run(run_id, finished_ms=context.clock.now_ms(), outcome="done", record=document)
     return done
@@ -168,8 +171,9 @@ def _in_the_way(record: Record, later: Sequence[Ancestor], to: int, find_run: Fi
         hint = f"Roll back {which}: {commands}, then `neve rollback {this}`."
     else:
         hint = (
-            f"The run changed no row, so queries return the same rows either way. To read the files as they were: "
-            f"SELECT ... VERSION AS OF {to}. To discard the later commits as well: CALL system.rollback_to_snapshot."
+            "The run changed no row, so queries return the same rows either way. In Spark SQL, "
+            f"`{read_snapshot(record.table, to)}` reads the files as they were, and "
+            f"`{move_back(record.table, record.branch, to)}` discards the later commits as well."
         )
     return BadRequestError(f"Cannot roll back run {this}: {reason}", hint=hint)
 

@@ -99,7 +99,7 @@ class RunTable:
         yield table
 
     def _cells(self, row: RunRow) -> tuple[tuple[str, ...], Text]:
-        return (row.run_id[:SHORT_ID], _minute(row.started_ms), row.kind, _took(row)), _result(row)
+        return (row.run_id[:SHORT_ID], _minute(row.started_ms), row.kind, run_took(row)), run_result(row)
 
 
 def _minute(ms: int) -> str:
@@ -120,7 +120,7 @@ def run_row_text(row: RunRow, *, is_newer: bool = False) -> RenderableType:
     return Tidy(lines)
 
 
-def _took(row: RunRow) -> str:
+def run_took(row: RunRow) -> str:
     """How long the run worked; empty where nobody knows."""
     if row.finished_ms is None or row.record.get("interrupted"):
         return ""
@@ -129,7 +129,7 @@ def _took(row: RunRow) -> str:
     return format_seconds((row.finished_ms - (row.record.get("resumed_ms") or row.started_ms)) / 1000)
 
 
-def _result(row: RunRow) -> Text:
+def run_result(row: RunRow) -> Text:
     """Numbers where it is done, and in any other case how it ended."""
     outcome = INTERRUPTED if row.record.get("interrupted") else row.outcome or UNDER_WAY
     numbers = cell_of(row.kind, row.record) if row.finished_ms is not None and outcome != "nothing-to-do" else ""

@@ -151,6 +151,8 @@ def describe_output(model: LiveFile, output: OutputFile, metrics: Mapping[int, C
     kept: DataFile = {
         key: model.data_file[key] for key in ("spec-id", "content", "file-format", "partition") if key in model.data_file
     }
+    if output.file_format is not None:
+        kept |= {"file-format": output.file_format}
     if output.spec_id is not None:
         kept |= {"spec-id": output.spec_id, "partition": list(output.partition)}
     described: DataFile = {

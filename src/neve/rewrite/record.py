@@ -11,7 +11,7 @@ from neve.health.condition import Condition, Statistics
 from neve.health.not_due import NotDue
 from neve.health.queries import QueryGain
 from neve.rewrite.content import ProbeResult
-from neve.rewrite.elapsed import Timed
+from neve.rewrite.elapsed import WRITTEN_IF_KNOWN, Timed
 from neve.rewrite.group import Kernel, RunKind
 from neve.rewrite.kernel_options import NotApplied
 from neve.rewrite.proof import Proof
@@ -28,7 +28,7 @@ class GroupState(StrEnum):
     PLANNED = "planned"  # nothing is known to be written
     WRITTEN = "written"  # its files exist, nobody sees them
     COMMITTED = "committed"
-    SUPERSEDED = "superseded"  # others compacted its inputs meanwhile: not a failure
+    SUPERSEDED = "superseded"  # others replaced or removed some of its inputs meanwhile: not a failure
     DROPPED = "dropped"  # it lost to a writer; the next run plans it again
     FAILED = "failed"
     IN_DOUBT = "in-doubt"  # nobody knows whether its commit landed
@@ -61,6 +61,8 @@ class GroupRecord(Frozen):
     cpu_seconds: float | None = None
     """None if it was not measured, as with the spark kernel."""
     peak_memory_bytes: int | None = None
+    requests: dict[str, int] | None = WRITTEN_IF_KNOWN
+    """That its task sent to storage, by kind; None if they were not counted."""
     traceback: str | None = None
     """Of an unexpected exception, for whoever fixes its cause."""
 
@@ -124,9 +126,6 @@ class Record(Timed):
     @model_serializer(mode="wrap")
     def _in_order(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = dumped(self)
-        for name in Timed.model_fields:  # records of earlier versions have none, and are written as they were
-            if values.get(name) is None:
-                values.pop(name, None)
         return {name: values[name] for name in (*self.json_order.split(), *values) if name in values}
 
 

@@ -167,6 +167,8 @@ class OutputFile(Frozen):
     """One file that was written. Metrics are exact; what the manifest keeps of them is decided by the driver."""
 
     path: str
+    file_format: str | None = None
+    """As manifests name it; None where it is that of the inputs."""
     size_bytes: int
     records: int
     row_groups: int
@@ -224,3 +226,5 @@ class WorkResult(Frozen):
     cpu_seconds: float | None = None
     """None if it was not measured: Spark's own reader and writer run in Spark's tasks."""
     peak_memory_bytes: int | None = None
+    requests: dict[str, int] | None = None
+    """Sent to storage, by kind; None if they were not counted."""

@@ -10,7 +10,7 @@ from neve.table.frozen import Frozen
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"
@@ -19,11 +19,11 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
-ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
+ENDED_STATES = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
 class Spent(Frozen):
-    """What a run takes, predicted or measured, and the version of the prices. None is not known."""
+    """What a run uses, predicted or measured, and the version of the price sheet. None means unknown."""
 
     bytes: int | None = None
     core_seconds: float | None = None
@@ -34,21 +34,28 @@ class Spent(Frozen):
 
 
 class Decision(Frozen):
-    """A job that the scheduler wants: what, where, by which policy and why."""
+    """A job that the scheduler wants: operation, table, policy and reason."""
 
     table: str
     table_uuid: str
     operation: str
     options: dict[str, Any] = {}
+    knobs: dict[str, Any] = {}
+    """Bounds of this run, such as `max-bytes`. They only tighten what holds for the table."""
     policy: str = ""
     owner: str = ""
     reason: str
     """For people: `212 small files (200 are enough)`."""
     rank: float = 0.0
     """Higher goes first."""
+    queue_clock: float = 0.0
+    """The virtual clock of the queue when the job entered it, by which `rank` was computed. Kept, so that the clock never goes
+    back while a job waits; see `scheduling.rank`."""
     target: str = "local"
     target_reason: str = ""
     not_before_ms: int = 0
+    scopes: tuple[str, ...] = ()
+    """Whose day limits the run counts against, as in `DayLimit.scope`. If empty, those of its policy and its owner."""
     predicted: Spent = Spent()
     counters: Counters = Counters()
     """Of the table when it was decided."""
@@ -61,17 +68,19 @@ class Job(Decision):
     state: JobState = JobState.WAITING
     created_ms: int
     attempts: int = 0
-    """How often it was claimed."""
+    """Number of claims."""
     claimed_by: str | None = None
     token: int = 0
-    """Grows with every claim; whoever has an old one can write nothing."""
+    """Grows with every claim. A worker with an older token can write nothing."""
     until_ms: int | None = None
     """When the claim ends, unless a heartbeat moves it."""
     started_ms: int | None = None
     finished_ms: int | None = None
     run_id: str | None = None
-    """Of the run that it led to."""
+    """The run that the job led to."""
     outcome: str | None = None
-    told: str | None = None
-    """The run's own account in a line, or what went wrong."""
+    message: str | None = None
+    """One line: what the run did, or why it failed."""
     actual: Spent | None = None
+    cancel_requested_ms: int | None = None
+    """When someone asked for a cancellation while the job was claimed. Its worker sees this at the next heartbeat."""

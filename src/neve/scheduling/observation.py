@@ -1,7 +1,7 @@
-"""What the observer saw of one table, as the scheduler decides by it. Pure values, kept in the `fleet` table as JSON.
+"""What the observer knows of one table; the scheduler decides by it. Pure values, kept in the `fleet` table as JSON.
 
-Everything but `looked` comes from the metadata file alone. `looked` is what a look at the manifests told; it is older where
-nothing suggested to look again.
+Everything except `inspected` comes from the metadata file alone. `inspected` comes from the manifests, and is older if no
+commit since then suggested another inspection.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from neve.table.frozen import Frozen
 
 
-class Looked(Frozen):
-    """What a look at the table's manifests told."""
+class Inspected(Frozen):
+    """What an inspection of the table's manifests found."""
 
     snapshot_id: int | None
-    looked_ms: int
+    inspected_ms: int
     health: int
     data_files: int
     data_bytes: int
@@ -21,11 +21,18 @@ class Looked(Frozen):
     small_bytes: int
     delete_files: int
     requests: int = 0
-    """What it took."""
+    """Requests that the inspection sent."""
+    commits: int = 0
+    """`Counters.commits` of the table when it was inspected."""
+    own_snapshot_id: int | None = None
+    """`Observation.own_snapshot_id` when it was inspected."""
 
 
 class Counters(Frozen):
-    """What writers other than Neve have done since the table was first seen. They only grow."""
+    """What writers other than Neve have added to the main branch since the table was first seen. They only grow.
+
+    Compactions by other tools change no rows and are not counted. `scheduling.commit_counts` documents the bound of error.
+    """
 
     commits: int = 0
     bytes_added: int = 0
@@ -36,12 +43,17 @@ class Observation(Frozen):
     """One table at the metadata file that its catalog names. Totals are None where the snapshot's summary lacks them."""
 
     table: str
-    """Its full name."""
+    """The full name."""
     uuid: str
     metadata_location: str
     observed_ms: int
     snapshot_id: int | None = None
     sequence_number: int = 0
+    """The last one that the table has given to a snapshot; 0 in format v1."""
+    log_ms: int = 0
+    """The time of the newest entry of the snapshot log. Commits are counted from there on."""
+    own_snapshot_id: int | None = None
+    """Neve's newest snapshot in the history of the main branch."""
     properties: dict[str, str] = {}
     data_files: int | None = None
     delete_files: int | None = None
@@ -50,19 +62,19 @@ class Observation(Frozen):
     """When anyone but Neve last committed."""
     counters: Counters = Counters()
     hinted_ms: int | None = None
-    """When a writer last asked for attention."""
-    looked: Looked | None = None
+    """When a writer last asked for maintenance."""
+    inspected: Inspected | None = None
 
 
 class LastRun(Frozen):
-    """How an operation last went on a table."""
+    """The last run of an operation on a table."""
 
     operation: str
     started_ms: int
     finished_ms: int | None = None
     outcome: str | None = None
     counters: Counters = Counters()
-    """When it began."""
+    """Of the table when the last run that succeeded began, so that what a failed run left undone still counts."""
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     paused_until_ms: int | None = None

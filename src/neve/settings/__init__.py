@@ -15,6 +15,7 @@ from neve.settings.model import (
 )
 from neve.settings.origins import Origin, OriginKind
 from neve.settings.secrets import Secret, Text
+from neve.settings.service import ServiceSettings, TargetSettings
 
 __all__ = [
     "CacheSettings",
@@ -28,10 +29,12 @@ __all__ = [
     "OriginKind",
     "Row",
     "Secret",
+    "ServiceSettings",
     "Settings",
     "SparkSettings",
     "StateSettings",
     "StorageSettings",
+    "TargetSettings",
     "Text",
     "load_settings",
     "shipped_profiles",

@@ -25,7 +25,10 @@ RESERVED_PREFIXES = ("NEVE_TEST_", "NEVE_STACK_", "NEVE_BENCH_")
 
 
 def read_environment(environ: Mapping[str, str], catalogs: Collection[str]) -> tuple[Layer, list[Problem]]:
-    """The layer of all NEVE_ variables; `catalogs` are names known from files. An empty variable counts as unset."""
+    """The layer of all NEVE_ variables; `catalogs` are names of catalogs and other named sections, known from files.
+
+    An empty variable counts as unset.
+    """
     layer: Layer = {}
     problems: list[Problem] = []
     for variable in sorted(environ):

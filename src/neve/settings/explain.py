@@ -78,6 +78,6 @@ def _text(value: Any, field: Any) -> str:
         return str(value).lower()
     if name == "max-size":
         return exact_bytes(value)
-    if name in ("ttl", "keep"):
+    if name in ("ttl", "keep", "at-most-every"):
         return exact_seconds(value)
     return ", ".join(value) if isinstance(value, tuple) else str(value)

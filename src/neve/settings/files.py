@@ -18,11 +18,11 @@ NAMES = ("neve.yaml", "neve.yml", "neve.json")
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(yaml.SafeLoader):
     """YAML that refuses a key given twice, of which the plain loader silently keeps the last."""
 
 
-def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
         if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
@@ -35,7 +35,7 @@ def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -65,7 +65,7 @@ def parse_file(file: Path) -> dict[str, Any]:
 
 def _parse_yaml(file: Path, text: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
+        return yaml.load(text, Loader=UniqueKeys)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

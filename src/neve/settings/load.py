@@ -20,7 +20,7 @@ from neve.settings.effective import Loaded
 from neve.settings.environment import read_environment
 from neve.settings.files import find_file, parse_file
 from neve.settings.flags import read_flags
-from neve.settings.keys import profile_tree, settings_tree
+from neve.settings.keys import KeyGroup, Named, Node, profile_tree, settings_tree
 from neve.settings.layers import Layer, LayerReader, merge, nest
 from neve.settings.legacy_config import SECTION, translate
 from neve.settings.model import Settings
@@ -45,9 +45,9 @@ def load_settings(
     environ = os.environ if environ is None else environ
     found = find_file(file, environ)
     source = _Source(found, parse_file(found) if found else {})
-    catalogs = source.catalogs()
-    from_flags, flag_problems = read_flags({**(flags or {}), "profile": profile or (flags or {}).get("profile")}, catalogs)
-    from_environ, environ_problems = read_environment(environ, catalogs)
+    names = source.names()
+    from_flags, flag_problems = read_flags({**(flags or {}), "profile": profile or (flags or {}).get("profile")}, names)
+    from_environ, environ_problems = read_environment(environ, names)
     problems = [*source.problems, *environ_problems, *flag_problems]
     base = merge(source.base, from_environ, from_flags)
     layers = [source.base, *source.profile_layers(base, problems), from_environ, from_flags]
@@ -69,10 +69,10 @@ class _Source:
         self.layers: dict[str, Layer] = {}
         self.base = self._read_base(document)
 
-    def catalogs(self) -> list[str]:
-        """Names of catalogs anywhere in the file, wrong as their descriptions may be."""
-        trees = [tree.get("catalogs") for tree in (self.document, *self.profiles.values()) if isinstance(tree, Mapping)]
-        return list(dict.fromkeys(str(name) for tree in trees if isinstance(tree, Mapping) for name in tree))
+    def names(self) -> list[str]:
+        """Names of catalogs, channels and other named sections anywhere in the file, wrong as their descriptions may be."""
+        trees = (self.document, *self.profiles.values())
+        return list(dict.fromkeys(name for tree in trees for name in _section_names(tree, settings_tree())))
 
     def profile_layers(self, base: Layer, problems: list[Problem]) -> list[Layer]:
         """The layers of the chosen profile, the shipped one first."""
@@ -110,6 +110,17 @@ class _Source:
             self.profiles[str(name)] = tree or {}
             self.layers[str(name)] = reader.layer
             self.problems += reader.problems
+
+
+def _section_names(tree: object, node: Node) -> Iterator[str]:
+    """The names that users chose for sections."""
+    if not isinstance(tree, Mapping):
+        return
+    if isinstance(node, Named) and isinstance(node.child, KeyGroup):
+        yield from map(str, tree)
+    elif isinstance(node, KeyGroup):
+        for key, child in node.children.items():
+            yield from _section_names(tree.get(key), child)
 
 
 @cache

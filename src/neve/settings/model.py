@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from neve.settings.catalog import CatalogSettings
+from neve.settings.notifications import NotificationSettings
 from neve.settings.secrets import Text
 from neve.settings.section import ContradictionError, FreeText, Section, nearest
+from neve.settings.service import ServiceSettings
 from neve.table.units import GIB, MIB, Bytes, Seconds, parse_bytes
 
 
@@ -122,6 +124,7 @@ class CostSettings(Section):
     core_hour: float = Field(0.05, description="Price of a core for an hour.", ge=0)
     thousand_reads: float = Field(0.0004, description="Price of a thousand requests that read.", ge=0)
     thousand_writes: float = Field(0.005, description="Price of a thousand requests that write or list.", ge=0)
+    version: str = Field("", description="A name for these prices, kept with every amount of money that they give.")
 
 
 class LogSettings(Section):
@@ -147,6 +150,8 @@ class Settings(Section):
     inspect: InspectSettings = InspectSettings()
     orphans: OrphanSettings = OrphanSettings()
     cost: CostSettings = CostSettings()
+    notifications: NotificationSettings = NotificationSettings()
+    service: ServiceSettings = ServiceSettings()
     log: LogSettings = LogSettings()
     profile: str | None = Field(None, description="The profile laid over this file, such as dev, staging or prod.")
     profiles: dict[str, dict[str, Any]] = Field(default={}, description="Named overrides of all of the above.")

@@ -11,6 +11,7 @@ class OriginKind(StrEnum):
 
     FLAG = "flag"
     VARIABLE = "variable"
+    POLICY = "policy"
     PROFILE = "profile"
     FILE = "file"
     TABLE_PROPERTY = "table property"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from neve.errors import SettingsError
 from neve.settings.keys import KeyGroup, Path, leaves, settings_tree
@@ -28,13 +29,13 @@ class Problem:
         return f"{self.where}: {self.key}: {self.reason}" if self.key else f"{self.where}: {self.reason}"
 
 
-def refuse(problems: Iterable[Problem], *, what: str = "load settings") -> None:
+def refuse(problems: Iterable[Problem], *, what: str = "load settings", hint: str = HINT) -> None:
     """Raises one SettingsError for all of them; does nothing when there are none."""
     lines = list(dict.fromkeys(str(problem) for problem in problems))
     if len(lines) == 1:
-        raise SettingsError(f"Cannot {what}: {lines[0]}", hint=HINT)
+        raise SettingsError(f"Cannot {what}: {lines[0]}", hint=hint)
     if lines:
-        raise SettingsError("\n  ".join([f"Cannot {what}: {len(lines)} problems", *lines]), hint=HINT)
+        raise SettingsError("\n  ".join([f"Cannot {what}: {len(lines)} problems", *lines]), hint=hint)
 
 
 def unknown_key(key: str, group: KeyGroup, path: Path = ()) -> str:
@@ -49,7 +50,11 @@ def unknown_key(key: str, group: KeyGroup, path: Path = ()) -> str:
 
 def reason_of(error: ValidationError, value: object) -> str:
     """Pydantic's first complaint in our words; `value` is shown where it is short and plain."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    return reason_in(error.errors(include_url=False, include_input=False)[0], value)
+
+
+def reason_in(first: ErrorDetails, value: object) -> str:
+    """One complaint of pydantic in our words."""
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     if first["type"] == "value_error":
         return message

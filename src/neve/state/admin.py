@@ -43,7 +43,7 @@ def backup(url: str, target: Path | None = None) -> Backup:
     """Copies a SQLite store while others may be using it; beside it, under the time's name, unless told where."""
     file = _existing(url, "back up")
     if file is None:
-        tables = " ".join(f"--table={name}" for name in (schema.VERSION_TABLE, *schema.metadata.tables))
+        tables = " ".join(f"--table={name}" for name in (schema.VERSION_TABLE, *schema.metadata.tables, *schema.VIEWS))
         raise BadRequestError(
             f"Cannot back up state store {shown(url)}: only a SQLite file can be copied from here",
             hint=f"Use the database's own tool, for PostgreSQL: pg_dump --format=custom --file=neve-state.dump {tables}",

@@ -30,6 +30,9 @@ HEAD = VERSIONS[-1]
 VERSION_TABLE = "neve_version"
 """Ours, and not Alembic's default: the database may be shared with another application that uses Alembic too."""
 
+VIEWS = ("v_runs", "v_jobs", "v_table_health", "v_costs_by_day")
+"""Views for people, made by migration 0009 and described in docs/guide/history.md."""
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(column_0_N_label)s",
@@ -182,6 +185,7 @@ fleet = Table(
     Column("observation", JSON),
     Column("trouble", Text),
     Column("hinted_ms", BigInteger),
+    Column("vanished_ms", BigInteger),
     Index("ix_fleet_catalog", "catalog"),
 )
 
@@ -197,6 +201,7 @@ table_operations = Table(
     Column("counters", JSON, nullable=False),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("paused_until_ms", BigInteger),
+    Column("paused_by", Text),
 )
 
 jobs = Table(
@@ -208,6 +213,7 @@ jobs = Table(
     Column("operation", String(32), nullable=False),
     Column("policy", Text, nullable=False),
     Column("owner", Text, nullable=False),
+    Column("scopes", Text, nullable=False, server_default=""),
     Column("decision", JSON, nullable=False),
     Column("rank", Float, nullable=False),
     Column("target", Text, nullable=False),
@@ -222,8 +228,9 @@ jobs = Table(
     Column("finished_ms", BigInteger),
     Column("run_id", String(64)),
     Column("outcome", String(32)),
-    Column("told", Text),
+    Column("message", Text),
     Column("actual", JSON),
+    Column("cancel_requested_ms", BigInteger),
     Index("ix_jobs_state_rank", "state", "rank"),
     Index("ix_jobs_finished_ms", "finished_ms"),
     Index("ix_jobs_table_uuid_created_ms", "table_uuid", "created_ms"),
@@ -273,16 +280,16 @@ notices = Table(
     Column("content", JSON, nullable=False),
     Column("sent", Boolean, nullable=False, server_default=text("false")),
     Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("next_ms", BigInteger, nullable=False),
+    Column("next_ms", BigInteger),
     Column("trouble", Text),
-    Index("ix_notices_sent_next_ms", "sent", "next_ms"),
+    Index("ix_notices_next_ms", "next_ms"),
 )
 
 health_history = Table(
     "health_history",
     metadata,
     Column("table_uuid", String(64), primary_key=True),
-    Column("looked_ms", BigInteger, primary_key=True),
+    Column("inspected_ms", BigInteger, primary_key=True),
     Column("table_name", Text, nullable=False),
     Column("snapshot_id", BigInteger),
     Column("health", Integer, nullable=False),
@@ -290,5 +297,5 @@ health_history = Table(
     Column("data_bytes", BigInteger, nullable=False),
     Column("small_files", BigInteger, nullable=False),
     Column("delete_files", BigInteger, nullable=False),
-    Index("ix_health_history_table_name_looked_ms", "table_name", "looked_ms"),
+    Index("ix_health_history_table_name_inspected_ms", "table_name", "inspected_ms"),
 )

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from neve.rewrite.journal import JournaledRun
     from neve.rewrite.record import GroupState, RunRecord
     from neve.rewrite.work_order import WorkResult
+    from neve.state.fleet import FleetStore
+    from neve.state.history import History
+    from neve.state.job_queue import JobQueue
+    from neve.state.last_runs import Pauses
+    from neve.state.notices import NoticeStore
+    from neve.state.policies import PolicyStore
+    from neve.state.roles import Roles
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +97,54 @@ class StateStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The queue of jobs."""
+        from neve.state.job_queue import JobQueue
+
+        return JobQueue(self._engine)
+
+    @property
+    def pauses(self) -> Pauses:
+        """The pauses of operations on tables."""
+        from neve.state.last_runs import Pauses
+
+        return Pauses(self._engine)
+
+    @property
+    def fleet(self) -> FleetStore:
+        """The tables that the catalogs list."""
+        from neve.state.fleet import FleetStore
+
+        return FleetStore(self._engine)
+
+    @property
+    def policies(self) -> PolicyStore:
+        """The policy documents."""
+        from neve.state.policies import PolicyStore
+
+        return PolicyStore(self._engine)
+
+    @property
+    def notices(self) -> NoticeStore:
+        """The notices that wait to be sent."""
+        from neve.state.notices import NoticeStore
+
+        return NoticeStore(self._engine)
+
+    @property
+    def roles(self) -> Roles:
+        """The roles of processes, and the workers."""
+        from neve.state.roles import Roles
+
+        return Roles(self._engine)
+
+    def history(self, wanted: str, *, since_ms: int, runs: int) -> History:
+        """Health, runs and cost of the tables that match a glob or have this name, since a moment."""
+        from neve.state import history
+
+        return history.read_history(self._engine, wanted, since_ms=since_ms, runs=runs)
 
     def row_groups(self, table_uuid: str) -> Mapping[str, int]:
         """Row groups by path, of files that we wrote."""

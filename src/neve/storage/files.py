@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from neve.errors import AccessDeniedError, BadRequestError, MissingFileError, NeveError, StorageError
+from neve.kernels.request_counts import count
 from neve.kernels.streams import LocalSink, LocalSource, Sink, Source
 from neve.outage import Outage, denial, outage, public_address
 from neve.table.location import Address, address
@@ -104,6 +105,7 @@ class Storage:
 
     def begins_with(self, prefix: str) -> list[str]:
         """The files whose location begins so."""
+        count("list")
         directory, _, name = prefix.rpartition("/")
         if _is_local(prefix):
             found = (entry.path.rpartition("/")[2] for entry in _local_entries(directory, recursive=False))
@@ -116,6 +118,7 @@ class Storage:
 
     def entries(self, directory: str, *, recursive: bool = False) -> Iterator[StorageEntry]:
         """What lies in a directory, spelled as it is; nothing for one that is gone. Links are not followed."""
+        count("list")
         if _is_local(directory):
             with translated(directory, "list"):
                 yield from _local_entries(directory, recursive=recursive)
@@ -265,6 +268,7 @@ class _RemoteSource:
 
     def read_at(self, offset: int, length: int) -> bytes:
         with translated(self.path, "read", endpoint=self._endpoint):
+            count("read")
             data = bytes(self._file.read_at(length, offset))
         if len(data) != length:
             raise StorageError(f"Cannot read {self.path}: it ended after {offset + len(data)} bytes")
@@ -278,6 +282,7 @@ class _RemoteSource:
     @cached_property
     def _file(self) -> Any:
         """Opened once, as opening costs a request for the size; it holds no connection, and threads may share it."""
+        count("read")
         return self._filesystem.open_input_file(self._key)
 
 
@@ -294,6 +299,7 @@ class _RemoteSink:
             self._stream.write(data)
 
     def close(self) -> None:
+        count("write")
         with translated(self._location, "complete", endpoint=self._endpoint):
             self._stream.close()
         self._open = False
@@ -304,12 +310,14 @@ class _RemoteSink:
         self._open = False
         try:
             self._stream.abort() if hasattr(self._stream, "abort") else self._stream.close()
+            count("delete")
             self._filesystem.delete_file(self._key)
         except OSError:
             return
 
     def take_back(self) -> None:
         self.abort()
+        count("delete")
         with translated(self._location, "delete", endpoint=self._endpoint), suppress(FileNotFoundError):
             self._filesystem.delete_file(self._key)
 

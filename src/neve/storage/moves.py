@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from neve.errors import BadRequestError, NeveError, StorageError
+from neve.kernels.request_counts import count
 from neve.maintenance.quarantine import TRASH, StoredFile
 from neve.maintenance.removal import Unreachable, require, require_trash
 from neve.storage.files import kind_of, local_path, rewritten, translated
@@ -140,6 +141,7 @@ def _renamed(moves: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _stat(path: str) -> StoredFile | None:
+    count("read")
     with translated(path, "look at"):
         try:
             found = Path(local_path(path)).stat()
@@ -166,6 +168,7 @@ def _rename(source: str, target: str) -> None:
         new.parent.mkdir(parents=True, exist_ok=True)
         if new.exists():
             raise StorageError(f"Cannot move {source}: there is a file at {target}")
+        count("write")
         old.rename(new)
     _clear_trash(old)
 
@@ -174,11 +177,13 @@ def _link(source: str, target: str) -> None:
     new = Path(local_path(target))
     with translated(source, "copy"):
         new.parent.mkdir(parents=True, exist_ok=True)
+        count("write")
         new.hardlink_to(local_path(source))  # fails where a file is already there
 
 
 def _unlink(path: str) -> None:
     file = Path(local_path(path))
+    count("delete")
     with translated(path, "delete"):
         file.unlink(missing_ok=True)
     _clear_trash(file)

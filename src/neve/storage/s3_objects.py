@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from neve.errors import AccessDeniedError, BadRequestError, MissingExtraError, StorageError
+from neve.kernels.request_counts import Kind, count
 from neve.maintenance.quarantine import StoredFile
 from neve.outage import denial, outage
 from neve.storage.files import unreachable_storage, unsupported
@@ -110,7 +111,16 @@ def connect(properties: Mapping[str, str]) -> Any:
     with translated("use", "S3"):
         lent = _credentials(boto3, properties, Config(**waits))
         session = boto3.Session(region_name=properties.get("s3.region"), **lent)
-        return session.client("s3", endpoint_url=properties.get("s3.endpoint"), config=config)
+        client = session.client("s3", endpoint_url=properties.get("s3.endpoint"), config=config)
+    client.meta.events.register("before-send.s3", _count)
+    return client
+
+
+def _count(event_name: str, **_: Any) -> None:
+    """Counts a request by the name of its operation, such as `before-send.s3.GetObject`."""
+    operation = event_name.rpartition(".")[2]
+    kinds: dict[str, Kind] = {"Get": "read", "Head": "read", "List": "list", "Delete": "delete"}
+    count(next((kind for begin, kind in kinds.items() if operation.startswith(begin)), "write"))
 
 
 def _credentials(boto3: Any, properties: Mapping[str, str], config: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _state(name: TableName, document: Document, metadata_location: str) -> Table
         sort_orders=tuple(_sort_order(order, names) for order in document.get("sort-orders") or ({"order-id": 0},)),
         default_sort_order_id=document.get("default-sort-order-id") or 0,
         snapshot_id=current,
-        snapshots=tuple(_snapshot(one) for one in document.get("snapshots") or ()),
+        snapshots=tuple(snapshot_of(one) for one in document.get("snapshots") or ()),
         refs=tuple(_refs(document, current)),
         statistics_files=len(document.get("statistics") or ()) + len(document.get("partition-statistics") or ()),
         statistics=tuple(map(_statistics, document.get("statistics") or ())),
@@ -164,7 +164,8 @@ def _sort_field(field: Mapping[str, Any], names: Mapping[int, str]) -> str:
     return f"{key} {direction} {field.get('null-order') or _DEFAULT_NULL_ORDER[direction]}"
 
 
-def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
+def snapshot_of(snapshot: Mapping[str, Any]) -> Snapshot:
+    """Returns one entry of `snapshots`. Raises KeyError, TypeError or ValueError for one that is malformed."""
     told = snapshot.get("summary")
     # A summary must say its operation; what has none may have removed rows.
     operation = "unknown" if told is None else told.get("operation") or "overwrite"

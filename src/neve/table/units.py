@@ -94,7 +94,7 @@ def _three_digits(value: float) -> str:
 def exact_seconds(value: float) -> str:
     """`7 days` where that says it all, `90,061 s` where the short form would round."""
     short = format_seconds(value)
-    return short if parse_seconds(short) == value else f"{value:,.15g} s"
+    return short if parse_seconds(short) == value else f"{f'{value:,}'.removesuffix('.0')} s"
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.parquet.core import ParquetReader
 
+from neve.kernels.arrow.model import RefusedError
 from neve.kernels.arrow.naming import NameMapping, assign_ids, children, field_id, has_ids
+from neve.kernels.opening import without_arrow_schema
+from neve.kernels.parquet.schema import PhysicalSchema
 
-_ARROW_SCHEMA = b"ARROW:schema"
 _DICTIONARY_BYTES_PER_VALUE = 4
 # Older pyarrow knows no extension types here and gives storage anyway.
 _PLAIN_STORAGE = (
@@ -26,10 +28,11 @@ _PLAIN_STORAGE = (
 )
 
 
-def footer_of(tail: pa.Buffer) -> pq.FileMetaData:
-    """The footer at the end of these bytes. `ParquetFile` would list the schema's paths as well, which takes longer."""
+def footer_of(tail: bytes) -> pq.FileMetaData:
+    """The footer at the end of these bytes, without an Arrow schema. `ParquetFile` would list the schema's paths as well, which
+    takes longer."""
     reader = ParquetReader()
-    reader.open(pa.BufferReader(tail))
+    reader.open(pa.BufferReader(without_arrow_schema(tail)))
     return reader.metadata
 
 
@@ -88,18 +91,18 @@ class Layouts:
         self._keys = keys
         self._text = text
         self._name_mapping = name_mapping
-        self._known: list[tuple[pq.ParquetSchema, bytes | None, ReadLayout]] = []
+        self._known: dict[bytes, ReadLayout] = {}
         self.dictionaries: frozenset[int] | None = None
 
-    def of(self, metadata: pq.FileMetaData) -> ReadLayout:
-        """The layout of this file."""
-        arrow_schema = (metadata.metadata or {}).get(_ARROW_SCHEMA)
-        for schema, stored, layout in self._known:
-            if stored == arrow_schema and schema.equals(metadata.schema):
-                return layout
+    def of(self, metadata: pq.FileMetaData, schema: PhysicalSchema) -> ReadLayout:
+        """The layout of this file, whose schema is `schema`. pyarrow compares columns, and not the groups that they are in."""
+        if (layout := self._known.get(schema.raw)) is not None:
+            return layout
+        if schema.odd_ids is not None:
+            raise RefusedError(schema.odd_ids)
         layout = self._plan(metadata)
         if metadata.num_row_groups:
-            self._known.append((metadata.schema, arrow_schema, layout))
+            self._known[schema.raw] = layout
         return layout
 
     def _plan(self, metadata: pq.FileMetaData) -> ReadLayout:
@@ -142,7 +145,7 @@ def identified(metadata: pq.FileMetaData, name_mapping: NameMapping | None) -> p
     if has_ids(schema):
         return schema
     if name_mapping is None:
-        raise ValueError("it has no field ids and the table has no name mapping")
+        raise RefusedError("it has no field ids and the table has no name mapping")
     return assign_ids(schema, name_mapping)
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from neve.kernels.arrow.casting import Convert, leaf_cast
 from neve.kernels.arrow.constants import default_scalar, partition_scalar
+from neve.kernels.arrow.model import RefusedError
 from neve.kernels.arrow.naming import field_id
 from neve.kernels.arrow.schema import arrow_type, element_field, entry_fields
 
@@ -153,6 +154,9 @@ def _leaf(name: str, source: pa.DataType, target: pa.DataType) -> Convert | None
 
 def _struct(name: str, kind: Mapping[str, Any], source: pa.DataType) -> Convert:
     found = {field_id(source.field(i)): i for i in range(source.num_fields)}
+    if not any(child["id"] in found for child in kind["fields"]):
+        # Iceberg's reader in Spark takes such a struct for null in every row, and others do not.
+        raise RefusedError(f"it has no field of the struct {name}")
     columns = []
     for child in kind["fields"]:
         at = found.get(child["id"])

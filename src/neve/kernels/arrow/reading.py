@@ -76,18 +76,17 @@ class Reader:
             raise RefusedError(f"Cannot read {given.source.path}: it is encrypted", hint="The spark kernel can, with the keys.")
         try:
             tail = _whole_footer(given, first)
-            self._check(given, tail)
-            metadata = footer_of(tail.data)
-            layout = self._layouts.of(metadata)
+            end = bytes(tail.data.slice(max(tail.data.size - _footer_bytes(tail), 0)))
+            self._known = check_footer(given.source.path, given.source.size_bytes, end, self._known)
+            metadata = footer_of(end)
+            layout = self._layouts.of(metadata, self._known)
+        except RefusedError as refused:
+            raise RefusedError(f"Cannot read {given.source.path}: {refused}", hint=refused.hint) from refused
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _corrupt(given, error) from error
         if metadata.num_rows != given.records:
             raise CorruptFileError(given.source.path, f"it holds {metadata.num_rows} rows, the table says {given.records}")
         return Opened(index, layout, metadata, self._batches(given, tail, metadata, layout))
-
-    def _check(self, given: ArrowInput, tail: Window) -> None:
-        end = bytes(tail.data.slice(max(tail.data.size - _footer_bytes(tail), 0)))
-        self._known = check_footer(given.source.path, given.source.size_bytes, end, self._known) or self._known
 
     def _batches(
         self, given: ArrowInput, tail: Window, metadata: pq.FileMetaData, layout: ReadLayout

@@ -172,7 +172,10 @@ class _Rewrite:
         key = (layout, tuple(sorted((i, repr(value)) for i, value in given.constants.items())))
         if key not in self._plans:
             kept = self._layouts.dictionaries or frozenset()
-            self._plans[key] = project(self._schema, layout.schema, given.constants, kept, tops=layout.tops)
+            try:
+                self._plans[key] = project(self._schema, layout.schema, given.constants, kept, tops=layout.tops)
+            except RefusedError as refused:
+                raise RefusedError(f"Cannot read {given.source.path}: {refused}", hint="The spark kernel can.") from refused
         return self._plans[key]
 
     def _gone(self, batch: DecodedBatch, deleted: Positions, finders: Sequence[Find]) -> Positions:

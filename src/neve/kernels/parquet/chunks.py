@@ -197,6 +197,16 @@ def check_values(meta: strict.Decoded, leaf: ParquetLeaf) -> None:
             raise ValueError(f"column {leaf.name} counts {len(sizes[field])} levels in field {field} and has {levels}")
 
 
+def extent(chunk: strict.Decoded) -> tuple[int, int] | None:
+    """Where a decoded chunk starts and ends, None where its bytes are in another file or its metadata is encrypted."""
+    if _META not in chunk or _FILE_PATH in chunk:
+        return None
+    meta = chunk[_META]
+    data, dictionary = meta[_DATA_PAGE], meta.get(_DICTIONARY_PAGE, 0)
+    start = dictionary if 0 < dictionary < data else data
+    return start, start + meta[_COMPRESSED]
+
+
 def _meta_start(raw: bytes, at: int, leaf: ParquetLeaf) -> int:
     field, kind, at = thrift.read_field_head(raw, at, 0)
     if field == _FILE_PATH:

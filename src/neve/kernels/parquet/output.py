@@ -7,7 +7,8 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from neve.kernels.faults import CopyRefusedError, CorruptFileError, Objection
 from neve.kernels.opening import framed, open_footer
@@ -22,13 +23,16 @@ from neve.kernels.parquet.schema import PhysicalSchema
 from neve.kernels.parquet.splicing import Lineage, Splice, by_group, completed, made
 from neve.kernels.streams import Sink
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 Buffers = Iterator[tuple[int, memoryview]]
 """Where some bytes of a file start, and the bytes; ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnCounts:
-    """What the chunks' own metadata says of a column; nulls only where every chunk has counted them."""
+    """What the metadata of chunks says of a column; nulls only where every chunk has counted them."""
 
     values: int
     nulls: int | None
@@ -42,6 +46,9 @@ class CopiedColumn:
     field_id: int | None
     size_bytes: int
     counts: ColumnCounts
+    """In the footers of the inputs, as our parser reads them."""
+    written: ColumnCounts
+    """In the footer of the output, as pyarrow reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,9 @@ class Copied:
     """What was written, for the manifest and for the proof."""
 
     rows: int
+    """In the footers of the inputs."""
+    rows_written: int
+    """In the footer of the output, as pyarrow reads it."""
     bytes: int
     row_groups: int
     split_offsets: tuple[int, ...]
@@ -64,6 +74,11 @@ class Copied:
     def counts(self) -> dict[int, ColumnCounts]:
         """Values and nulls by field id, for columns that have one."""
         return {column.field_id: column.counts for column in self.columns if column.field_id is not None}
+
+    @property
+    def written(self) -> dict[int, ColumnCounts]:
+        """The same in the output."""
+        return {column.field_id: column.written for column in self.columns if column.field_id is not None}
 
 
 class CopiedOutput:
@@ -125,19 +140,23 @@ class CopiedOutput:
         self._write_indexes(Content.COLUMN_INDEX)
         self._write_indexes(Content.OFFSET_INDEX)
         end = footer_bytes(self.agreement, self._groups)
-        self._check_opens(end)
+        opened = self._check_opens(end)
         self._write(end)
-        return Copied(
-            rows=sum(moved.group.rows for moved in self._groups),
+        rows = sum(moved.group.rows for moved in self._groups)
+        copied = Copied(
+            rows=rows,
+            rows_written=rows,
             bytes=self._at,
             row_groups=len(self._groups),
             split_offsets=_split_offsets(self._groups, split_min_bytes),
             columns=_columns(self.agreement.schema, self._groups),
             footer_bytes=len(end),
         )
+        return as_read_back(copied, opened)
 
-    def _check_opens(self, end: bytes) -> None:
-        """The new footer holds the metadata of every input: where pyarrow does not open it, some input does not open either."""
+    def _check_opens(self, end: bytes) -> pq.FileMetaData:
+        """What pyarrow reads in the new footer. It holds the metadata of every input: where pyarrow does not open it, some
+        input does not open either."""
         try:
             opened = open_footer("the copy", end)
         except CorruptFileError:
@@ -146,6 +165,7 @@ class CopiedOutput:
             raise
         if opened is None:
             raise CopyRefusedError(f"{self.agreement.first.path}: pyarrow has no type for one of its columns")
+        return opened
 
     def _write_indexes(self, content: Content) -> None:
         written = bytearray()
@@ -206,6 +226,13 @@ def _split_offsets(groups: list[MovedGroup], split_min_bytes: int) -> tuple[int,
     return tuple(offsets)
 
 
+def as_read_back(copied: Copied, opened: pq.FileMetaData) -> Copied:
+    """The account with what is in the output taken from its own footer, so that the proof compares two countings."""
+    groups = [opened.row_group(i) for i in range(opened.num_row_groups)]
+    columns = tuple(replace(column, written=_written(groups, i)) for i, column in enumerate(copied.columns))
+    return replace(copied, rows_written=opened.num_rows, columns=columns)
+
+
 def _columns(schema: PhysicalSchema, groups: list[MovedGroup]) -> tuple[CopiedColumn, ...]:
     found = []
     for column, leaf in enumerate(schema.leaves):
@@ -215,5 +242,14 @@ def _columns(schema: PhysicalSchema, groups: list[MovedGroup]) -> tuple[CopiedCo
             values=sum(chunk.values for chunk in chunks),
             nulls=sum(chunk.nulls for chunk in chunks) if is_counted else None,
         )
-        found.append(CopiedColumn(leaf.name, leaf.field_id, sum(chunk.size_bytes for chunk in chunks), counts))
+        size_bytes = sum(chunk.size_bytes for chunk in chunks)
+        found.append(CopiedColumn(leaf.name, leaf.field_id, size_bytes, counts, counts))
     return tuple(found)
+
+
+def _written(groups: Sequence[pq.RowGroupMetaData], column: int) -> ColumnCounts:
+    chunks = [group.column(column) for group in groups]
+    statistics = [chunk.statistics for chunk in chunks]
+    is_counted = all(each is not None and each.has_null_count for each in statistics)
+    nulls = sum(each.null_count for each in statistics) if is_counted else None
+    return ColumnCounts(sum(chunk.num_values for chunk in chunks), nulls)

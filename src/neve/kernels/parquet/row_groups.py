@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from neve.kernels.faults import Objection
 from neve.kernels.parquet import strict, thrift
-from neve.kernels.parquet.chunks import Chunk, Move, Region, parse_chunk, refuse_unknown
+from neve.kernels.parquet.chunks import Chunk, Move, Region, extent, parse_chunk, refuse_unknown
 from neve.kernels.parquet.format import ROW_GROUP, SORTING_COLUMN
 from neve.kernels.parquet.schema import ParquetLeaf
 
@@ -17,7 +17,7 @@ MAX_GAP_BYTES = 64 * 1024
 """Bytes between chunks that nobody refers to: older Arrow versions repeat a chunk's metadata there. They are copied along."""
 
 _FIRST_BYTE = 4
-_COLUMNS, _TOTAL_BYTES, _ROWS, _SORTING, _LAST_KNOWN = 1, 2, 3, 4, 7
+_COLUMNS, _TOTAL_BYTES, _ROWS, _SORTING, _COMPRESSED_BYTES, _LAST_KNOWN = 1, 2, 3, 4, 6, 7
 _KINDS = {number: field.kind for number, field in ROW_GROUP.fields.items()}
 
 
@@ -59,8 +59,26 @@ def parse_group(raw: bytes, at: int, leaves: tuple[ParquetLeaf, ...], data_end: 
         return None, end
     last = _SORTING if _SORTING in places else _ROWS
     start, stop = _check_chunks(chunks, leaves, rows, data_end)
+    _check_middle(start, numbers.get(_COMPRESSED_BYTES, 0), data_end)
     total = Move(*places[_TOTAL_BYTES], numbers[_TOTAL_BYTES])
     return RowGroup(rows, tuple(chunks), start, stop, slice(at, places[last][1]), last, total), end
+
+
+def check_decoded(group: strict.Decoded, data_end: int) -> None:
+    """Raises ValueError where a row group of any layout refers to bytes outside of the data."""
+    extents = [extent(chunk) for chunk in group[_COLUMNS]] if group[_ROWS] else []
+    for place in extents:
+        if place is not None and (place[0] < _FIRST_BYTE or place[1] > data_end):
+            raise ValueError(f"a column chunk spans bytes {place[0]} to {place[1]}, the data {_FIRST_BYTE} to {data_end}")
+    if extents and extents[0] is not None:
+        _check_middle(extents[0][0], group.get(_COMPRESSED_BYTES, 0), data_end)
+
+
+def _check_middle(start: int, compressed_bytes: int, data_end: int) -> None:
+    """Iceberg's reader in Spark takes a row group for the split that has its middle, by its first column and its claimed size.
+    If that is outside of the file, the reader leaves the rows out without an error."""
+    if compressed_bytes < 0 or start + compressed_bytes // 2 >= data_end:
+        raise ValueError(f"a row group claims {compressed_bytes} bytes from byte {start} on, and the data ends at {data_end}")
 
 
 def _check_sorting(raw: bytes, at: int, columns: int) -> None:

@@ -6,6 +6,7 @@ what the root says of itself (its name differs by writer) does not count.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -72,6 +73,15 @@ class PhysicalSchema:
     def has_int96(self) -> bool:
         """Whether some timestamp is in the old form, whose reading depends on the writer's name."""
         return any(leaf.type == INT96 for leaf in self.leaves)
+
+    @cached_property
+    def odd_ids(self) -> str | None:
+        """Why readers may disagree on which column has which field id, or None."""
+        ids = [number for element in self.elements if (number := _int(element, _FIELD_ID)) is not None]
+        if (least := min(ids, default=0)) < 0:
+            return f"it has the field id {least}"
+        twice = next((number for number, times in Counter(ids).items() if times > 1), None)
+        return None if twice is None else f"it has the field id {twice} twice"
 
     def difference(self, other: PhysicalSchema) -> str | None:
         """What sets the other schema apart, or None."""

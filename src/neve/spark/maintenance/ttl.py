@@ -22,9 +22,10 @@ from neve.spark.table.methods import Methods
 from neve.spark.table.opening import FileIOSources, stored_columns
 from neve.spark.table.outcome import committing, patiently
 from neve.spark.table.redirects import refuse_redirects
-from neve.spark.tasks.staging import exact_times, fresh_deletes, staged
+from neve.spark.tasks.staging import exact_times, fresh_deletes, staged, without_deletes
 from neve.table import time_format
 from neve.table.calendar import DAY_SECONDS, iso_moment
+from neve.table.units import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,9 +64,25 @@ class SparkPastRows:
                 # `exact_times`, also against the session's spark.datasource.iceberg.*, which go before its other settings.
                 frame = reader.option("vectorization-enabled", "false").load(set_id)
                 found = frame.groupBy(input_file_name().alias("path")).agg(*sums).collect()
+                self._confirm_every_row(tasks, sum(row["past"] + row["kept"] for row in found))
             except PySparkException as error:
                 raise StorageError(f"Cannot count rows past their time: {str(error).splitlines()[0]}") from error
         return {row["path"]: Tally(row["past"], row["kept"]) for row in found}
+
+    def _confirm_every_row(self, tasks: Any, seen: int) -> None:
+        """Raises StorageError if Iceberg's reader leaves out rows of these files: a delete that rewrites one would lose them.
+
+        `seen` are the rows that are not deleted. Where deletes apply, all rows are counted, for which footers are opened alone.
+        """
+        found, every = seen, without_deletes(self._spark, tasks)
+        if every is not None:
+            with staged(self._spark, self._bridge, every) as set_id:
+                found = self._spark.read.format("iceberg").option("scan-task-set-id", set_id).load(set_id).count()
+        expected = sum(task.file().recordCount() for task in tasks)
+        if missed_rows(found, expected):
+            files = counted(len(tasks), "data file")
+            told = f"Iceberg's reader finds {counted(found, 'row')} in {files} and the table has {expected:,}"
+            raise StorageError(f"Cannot count rows past their time: {told}")
 
     def stored(self, files: Sequence[LiveFile], rule: TtlRule) -> Mapping[str, FooterFinding]:
         """What the footers of these files say of the rule's column, by path. Files never change, so each is opened once, unless
@@ -138,6 +155,11 @@ class SparkPastRows:
             properties.put(key, value)
         call, errors = methods.calling(self._spark._jsparkSession, "sql", statement), jvm.java.lang.Class.forName(_ANY_ERROR)
         jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, call, errors)
+
+
+def missed_rows(found: int, expected: int) -> bool:
+    """Whether a reader found other rows in files than the table's metadata has of them."""
+    return found != expected
 
 
 def confirm_target(target: TtlTarget, table_uuid: str, schema: Mapping[str, Any]) -> None:

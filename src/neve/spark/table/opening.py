@@ -14,8 +14,9 @@ from typing import Any
 
 from neve.errors import MissingFileError, NeveError, StorageError
 from neve.kernels.faults import CorruptFileError, MisreadFileError
-from neve.kernels.opening import confirm_output, confirm_size, misread_column, open_parquet, read_tail
+from neve.kernels.opening import check_footer, confirm_output, confirm_size, misread_column, open_parquet, read_tail
 from neve.kernels.other_formats import open_avro, open_orc
+from neve.kernels.parquet.footer import ENCRYPTED_MAGIC
 from neve.kernels.stored_column import stored_column
 from neve.kernels.streams import Source, check_range
 from neve.maintenance.ttl_proof import FooterFinding
@@ -86,8 +87,9 @@ def check_inputs(inputs: Iterable[InputFile], sources: FileIOSources, types: Map
     """Raises CorruptFileError for a Parquet file that does not open, or that has other rows than the table says, and
     MisreadFileError for one whose values Iceberg's reader takes for others.
 
-    Iceberg's Java reader takes some damaged footers for shorter ones; where deletes apply, no count would tell. Its vectorized
-    reader ignores the unit of timestamps and the scale of decimals, and the proof compares counts and wide bounds only.
+    Iceberg's reader in Spark follows a damaged footer where other readers refuse it. It leaves out row groups, or asks for as
+    much memory as a column chunk claims, which ends the whole session. Its vectorized reader ignores the unit of timestamps and
+    the scale of decimals, and the proof compares counts and wide bounds only.
     """
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="neve-open") as threads:
         for _ in threads.map(lambda file: _check_input(file, sources, types), inputs):
@@ -102,6 +104,8 @@ def _check_input(file: InputFile, sources: FileIOSources, types: Mapping[int, st
     opened = open_parquet(source, tail)
     if opened.rows is not None and opened.rows != file.records:
         raise CorruptFileError(file.path, f"it holds {opened.rows} rows, the table says {file.records}")
+    if tail[-4:] != ENCRYPTED_MAGIC:
+        check_footer(file.path, source.size_bytes, tail)
     if (reason := misread_column(file.path, tail, types)) is not None:
         raise MisreadFileError(file.path, reason)
 

@@ -30,5 +30,5 @@ def refuse_redirects(spark: SparkSession, properties: Mapping[str, str], table: 
             raise BadRequestError(
                 f"Cannot work on {table} in this Spark session: {key}={value} sends its reads and writes elsewhere, "
                 f"since the table has {WAP_ENABLED}=true",
-                hint=f'Unset it first: spark.conf.unset("{key}"), or pass another session.',
+                hint=f'Unset it first with `spark.conf.unset("{key}")`, or pass another session.',
             )

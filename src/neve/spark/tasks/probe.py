@@ -17,6 +17,7 @@ from neve.spark.quoting import quoted
 from neve.spark.runtime.job_failure import reason_of
 from neve.spark.table.redirects import refuse_redirects
 from neve.spark.tasks.content import fingerprint_frame
+from neve.table.spark_sql import uncache
 from neve.table.state import TableName
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Probe:
     def __init__(self, spark: SparkSession, sql: str, table: TableName, *, limit_seconds: float = 120.0) -> None:
         require_query(sql)
         self._spark, self._sql, self._limit = spark, sql, limit_seconds
+        self._name = table
         self._table = quoted(table.catalog, *table.identifier)
         self._refuse_writes()
 
@@ -52,7 +54,7 @@ class Probe:
         if self._spark.catalog.isCached(self._table):
             raise BadRequestError(
                 f"Cannot probe with {_short(self._sql)!r}: {self._table} is cached, and its files would not be read",
-                hint=f"UNCACHE TABLE {self._table}",
+                hint=f"Run `{uncache(self._name.catalog, *self._name.identifier)}` first.",
             )
         refuse_redirects(self._spark, self._properties(), self._table)
         try:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _prepared: dict[str, str | None] = {}
+_SURFACES = frozenset({"cli", "render", "samples", "service"})
+"""Packages that no task imports: the contracts in pyproject.toml place them above `spark`."""
 
 
 def prepare(context: SparkContext) -> str | None:
@@ -57,11 +59,13 @@ def _ship(context: SparkContext) -> None:
 
 @cache
 def package_zip() -> tuple[str, bytes]:
-    """The package, under a name that tells its content; empty where it runs from a zip itself, which Spark was given then."""
+    """The package without surfaces, named by a hash of its content; empty if it runs from a zip, which Spark already has."""
     root = Path(__file__).parents[2]
     digest, output = sha256(), io.BytesIO()
     with ZipFile(output, "w", ZIP_DEFLATED) as file:
         for path in sorted(root.rglob("*.py")):
+            if path.relative_to(root).parts[0] in _SURFACES:
+                continue
             name, source = path.relative_to(root.parent).as_posix(), path.read_bytes()
             file.writestr(name, source)
             digest.update(name.encode() + b"\0" + source)

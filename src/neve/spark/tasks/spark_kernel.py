@@ -18,7 +18,7 @@ from neve.spark.table.bridge import TableBridge
 from neve.spark.table.opening import FileIOSources, check_inputs, open_outputs
 from neve.spark.tasks.respec import home_of, is_routed, to_spec
 from neve.spark.tasks.sorting import Amount, Sorter
-from neve.spark.tasks.staging import staged
+from neve.spark.tasks.staging import staged, without_deletes
 from neve.table.layout import Layout
 from neve.table.metrics import leaf_fields
 from neve.table.units import MIB
@@ -38,7 +38,7 @@ class SparkKernel:
         self._jvm: Any = spark._jvm
 
     def run(self, order: WorkOrder, refusals: tuple[str, ...]) -> WorkResult:
-        """Rewrites the order's files. Rows are counted by a scan of their own, not by the writer."""
+        """Rewrites the order's files. Rows are counted by a scan of their own, not by the writer and not from the metadata."""
         began = time.monotonic()
         sources = FileIOSources(self._bridge.table)
         types = {number: field["type"] for number, field in leaf_fields(order.table_schema)}
@@ -48,12 +48,12 @@ class SparkKernel:
         with staged(self._spark, self._bridge, tasks) as set_id:
             frame = self._frame(set_id, order)
             live_rows = frame.count()
+            read = self._read_rows(tasks, order, live_rows)
             try:
                 self._write(self._arranged(frame, order, live_rows), set_id, order, tasks)
                 files = self._bridge.describe(coordinator.fetchNewFiles(table, set_id))
             finally:
                 coordinator.clearRewrite(table, set_id)
-        read = sum(file.records for file in order.inputs)
         result = WorkResult(
             order_id=order.order_id,
             group_id=order.group_id,
@@ -67,6 +67,14 @@ class SparkKernel:
             seconds=time.monotonic() - began,
         )
         return open_outputs(result, sources)
+
+    def _read_rows(self, tasks: Any, order: WorkOrder, live_rows: int) -> int:
+        """How many rows Iceberg's reader finds, deleted ones too. It opens footers alone for that."""
+        every = without_deletes(self._spark, tasks)
+        if every is None:
+            return live_rows
+        with staged(self._spark, self._bridge, every) as set_id:
+            return int(self._frame(set_id, order).count())
 
     def open_outputs(self, result: WorkResult) -> WorkResult:
         """The result with each of its outputs opened now."""
@@ -116,6 +124,7 @@ def _output(file: LiveFile, layout: Layout | None, home: Mapping[str, Any]) -> O
     offsets = tuple(file.data_file.get("split-offsets") or ())
     return OutputFile(
         path=file.path,
+        file_format=file.data_file["file-format"],
         size_bytes=file.size_bytes,
         records=file.records,
         row_groups=max(1, len(offsets)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from neve.spark.table.bridge import TableBridge
@@ -64,6 +64,23 @@ def staged(spark: SparkSession, bridge: TableBridge, tasks: Any) -> Iterator[str
     finally:
         manager.removeTasks(bridge.table, set_id)
         cache.remove(set_id)
+
+
+def without_deletes(spark: SparkSession, tasks: Any) -> Any | None:
+    """The same files as scan tasks without deletes, None if no delete applies to any of them."""
+    jvm: Any = spark._jvm
+    iceberg, gateway = jvm.org.apache.iceberg, cast("Any", spark.sparkContext._gateway)
+    nothing = gateway.new_array(iceberg.DeleteFile, 0)
+    every = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
+    found, has_deletes = jvm.java.util.ArrayList(), False
+    for task in tasks:
+        if task.deletes().isEmpty():
+            found.add(task)
+            continue
+        has_deletes = True
+        schema, spec = iceberg.SchemaParser.toJson(task.schema()), iceberg.PartitionSpecParser.toJson(task.spec())
+        found.add(iceberg.BaseFileScanTask(task.file(), nothing, schema, spec, every))
+    return found if has_deletes else None
 
 
 def _table_cache(jvm: Any) -> Any:

@@ -1,4 +1,7 @@
-"""What the service needs: policies, the fleet, jobs, workers, notices, and the history of health."""
+"""What the service needs: policies, the fleet, jobs, workers, notices, and the history of health; and views for people.
+
+The views are documented in docs/guide/history.md. A later migration that changes their tables drops and creates them again.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ def upgrade() -> None:
     _fleet()
     _jobs()
     _processes()
+    _views()
 
 
 def _policies() -> None:
@@ -51,6 +55,7 @@ def _fleet() -> None:
         sa.Column("observation", sa.JSON),
         sa.Column("trouble", sa.Text),
         sa.Column("hinted_ms", sa.BigInteger),
+        sa.Column("vanished_ms", sa.BigInteger),
     )
     op.create_index("ix_fleet_catalog", "fleet", ["catalog"])
     op.create_table(
@@ -64,11 +69,12 @@ def _fleet() -> None:
         sa.Column("counters", sa.JSON, nullable=False),
         sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
         sa.Column("paused_until_ms", sa.BigInteger),
+        sa.Column("paused_by", sa.Text),
     )
     op.create_table(
         "health_history",
         sa.Column("table_uuid", sa.String(64), primary_key=True),
-        sa.Column("looked_ms", sa.BigInteger, primary_key=True),
+        sa.Column("inspected_ms", sa.BigInteger, primary_key=True),
         sa.Column("table_name", sa.Text, nullable=False),
         sa.Column("snapshot_id", sa.BigInteger),
         sa.Column("health", sa.Integer, nullable=False),
@@ -77,7 +83,7 @@ def _fleet() -> None:
         sa.Column("small_files", sa.BigInteger, nullable=False),
         sa.Column("delete_files", sa.BigInteger, nullable=False),
     )
-    op.create_index("ix_health_history_table_name_looked_ms", "health_history", ["table_name", "looked_ms"])
+    op.create_index("ix_health_history_table_name_inspected_ms", "health_history", ["table_name", "inspected_ms"])
 
 
 def _jobs() -> None:
@@ -89,6 +95,7 @@ def _jobs() -> None:
         sa.Column("operation", sa.String(32), nullable=False),
         sa.Column("policy", sa.Text, nullable=False),
         sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("scopes", sa.Text, nullable=False, server_default=""),
         sa.Column("decision", sa.JSON, nullable=False),
         sa.Column("rank", sa.Float, nullable=False),
         sa.Column("target", sa.Text, nullable=False),
@@ -103,8 +110,9 @@ def _jobs() -> None:
         sa.Column("finished_ms", sa.BigInteger),
         sa.Column("run_id", sa.String(64)),
         sa.Column("outcome", sa.String(32)),
-        sa.Column("told", sa.Text),
+        sa.Column("message", sa.Text),
         sa.Column("actual", sa.JSON),
+        sa.Column("cancel_requested_ms", sa.BigInteger),
     )
     op.create_index("ix_jobs_state_rank", "jobs", ["state", "rank"])
     op.create_index("ix_jobs_finished_ms", "jobs", ["finished_ms"])
@@ -142,7 +150,151 @@ def _processes() -> None:
         sa.Column("content", sa.JSON, nullable=False),
         sa.Column("sent", sa.Boolean, nullable=False, server_default=sa.text("false")),
         sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("next_ms", sa.BigInteger, nullable=False),
+        sa.Column("next_ms", sa.BigInteger),
         sa.Column("trouble", sa.Text),
     )
-    op.create_index("ix_notices_sent_next_ms", "notices", ["sent", "next_ms"])
+    op.create_index("ix_notices_next_ms", "notices", ["next_ms"])
+
+
+def _views() -> None:
+    connection = op.get_bind()
+    dialect = _Postgres() if connection.dialect.name == "postgresql" else _Sqlite()
+    for name, columns, source in (
+        ("v_runs", _run_columns(dialect), dialect.runs),
+        ("v_jobs", _job_columns(dialect), "jobs"),
+        ("v_table_health", _health_columns(dialect), "health_history"),
+        ("v_costs_by_day", _COST_COLUMNS, _COST_SOURCE),
+    ):
+        shown = ", ".join(f"{value} AS {column}" for column, value in columns.items())
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS SELECT {shown} FROM {source}")  # noqa: S608 - all of it stands here
+
+
+class _Sqlite:
+    """How SQLite says it. A document that is not JSON, such as one with a number that is none, is read as NULL."""
+
+    runs = "runs"
+
+    def number(self, column: str, path: str, kind: str) -> str:  # noqa: ARG002 - values have their own types
+        return self.text(column, path)
+
+    def text(self, column: str, path: str) -> str:
+        return f"json_extract(CASE WHEN json_valid({column}) THEN {column} END, '$.{path}')"
+
+    def flag(self, column: str, path: str) -> str:
+        return self.text(column, path)
+
+    def of_run(self, path: str, kind: str) -> str:
+        return self.number("record", path, kind)
+
+    def run_flag(self, path: str) -> str:
+        return self.flag("record", path)
+
+    def moment(self, column: str) -> str:
+        return f"strftime('%Y-%m-%d %H:%M:%S', {column} / 1000, 'unixepoch')"
+
+
+class _Postgres:
+    """How PostgreSQL says it. The record of a run may be long: it is read once for all columns."""
+
+    runs = (
+        "runs CROSS JOIN LATERAL json_to_record(record) AS told (elapsed_seconds float8, session_start_seconds float8, "
+        "planning_seconds float8, files_compacted bigint, files_written bigint, bytes_read bigint, bytes_written bigint, "
+        "health_before integer, health_after integer, reason text, before json, after json, used json)"
+    )
+
+    def number(self, column: str, path: str, kind: str) -> str:
+        return f"CAST({self.text(column, path)} AS {kind})"
+
+    def text(self, column: str, path: str) -> str:
+        return f"({column} #>> '{{{path.replace('.', ',')}}}')"
+
+    def flag(self, column: str, path: str) -> str:
+        return f"CAST(CAST({self.text(column, path)} AS boolean) AS integer)"
+
+    def of_run(self, path: str, kind: str) -> str:
+        field, _, rest = path.partition(".")
+        return self.number(f"told.{field}", rest, kind) if rest else f"told.{field}"
+
+    def run_flag(self, path: str) -> str:
+        field, _, rest = path.partition(".")
+        return self.flag(f"told.{field}", rest)
+
+    def moment(self, column: str) -> str:
+        return f"to_char(to_timestamp({column} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')"
+
+
+def _run_columns(dialect: _Sqlite | _Postgres) -> dict[str, str]:
+    integers = ("files_compacted", "files_written", "bytes_read", "bytes_written")
+    seconds = ("elapsed_seconds", "session_start_seconds", "planning_seconds")
+    return {
+        **{name: name for name in ("run_id", "table_name", "table_uuid")},
+        "operation": "kind",
+        "outcome": "outcome",
+        "day": f"substr({dialect.moment('started_ms')}, 1, 10)",
+        "started_at": dialect.moment("started_ms"),
+        "finished_at": dialect.moment("finished_ms"),
+        **{name: name for name in ("started_ms", "finished_ms")},
+        **{name: dialect.of_run(name, "float8") for name in seconds},
+        **{
+            f"health_{when}": f"COALESCE({dialect.of_run(f'{when}.health', 'integer')}, "
+            f"{dialect.of_run(f'health_{when}', 'integer')})"
+            for when in ("before", "after")
+        },
+        **{name: dialect.of_run(name, "bigint") for name in integers},
+        **{
+            f"{kind}_requests": dialect.of_run(f"used.requests.{kind}", "bigint")
+            for kind in ("read", "write", "list", "delete", "catalog")
+        },
+        **{
+            f"{process}_cpu_seconds": dialect.of_run(f"used.cpu_seconds.{process}", "float8")
+            for process in ("python", "jvm", "workers")
+        },
+        "predicted_money": dialect.of_run("used.predicted_money", "float8"),
+        "money": dialect.of_run("used.money", "float8"),
+        "prices": dialect.of_run("used.prices", "text"),
+        "part_of_another": f"COALESCE({dialect.run_flag('used.part_of_another')}, 0)",
+        "reason": dialect.of_run("reason", "text"),
+    }
+
+
+def _job_columns(dialect: _Sqlite | _Postgres) -> dict[str, str]:
+    amounts = {"bytes": "bigint", "core_seconds": "float8", "money": "float8"}
+    return {
+        **{name: name for name in ("job_id", "table_name", "table_uuid", "operation", "policy", "owner", "target")},
+        "state": "CASE state WHEN 'claimed' THEN 'running' ELSE state END",
+        "reason": dialect.text("decision", "reason"),
+        **{name: name for name in ("outcome", "message", "run_id", "attempts")},
+        "worker": "claimed_by",
+        "day": f"substr({dialect.moment('created_ms')}, 1, 10)",
+        **{f"{name}_at": dialect.moment(f"{name}_ms") for name in ("created", "started", "finished")},
+        **{name: name for name in ("created_ms", "started_ms", "finished_ms")},
+        "waited_seconds": "(started_ms - created_ms) / 1000.0",
+        "worked_seconds": "(finished_ms - started_ms) / 1000.0",
+        **{f"predicted_{name}": dialect.number("decision", f"predicted.{name}", kind) for name, kind in amounts.items()},
+        **{name: dialect.number("actual", name, kind) for name, kind in amounts.items()},
+        "prices": dialect.text("actual", "prices"),
+    }
+
+
+def _health_columns(dialect: _Sqlite | _Postgres) -> dict[str, str]:
+    return {
+        **{name: name for name in ("table_name", "table_uuid")},
+        "day": f"substr({dialect.moment('inspected_ms')}, 1, 10)",
+        "inspected_at": dialect.moment("inspected_ms"),
+        **{name: name for name in ("inspected_ms", "snapshot_id", "health", "data_files", "data_bytes")},
+        "average_file_bytes": "data_bytes / NULLIF(data_files, 0)",
+        **{name: name for name in ("small_files", "delete_files")},
+        "is_newest": "CASE WHEN ROW_NUMBER() OVER (PARTITION BY table_uuid ORDER BY inspected_ms DESC) = 1 THEN 1 ELSE 0 END",
+    }
+
+
+_COST_COLUMNS = {
+    **{name: name for name in ("day", "table_name", "operation", "prices")},
+    "runs": "COUNT(*)",
+    "failed_runs": "SUM(CASE WHEN outcome = 'failed' THEN 1 ELSE 0 END)",
+    "elapsed_seconds": "SUM(elapsed_seconds)",
+    "cpu_seconds": "SUM(python_cpu_seconds + jvm_cpu_seconds + workers_cpu_seconds)",
+    "money": "SUM(money)",
+    "runs_without_money": "SUM(CASE WHEN money IS NULL THEN 1 ELSE 0 END)",
+}
+_COST_SOURCE = "v_runs WHERE finished_ms IS NOT NULL AND part_of_another = 0 GROUP BY day, table_name, operation, prices"

@@ -1,0 +1,63 @@
+"""Keeps a claim alive while its job runs, and interrupts the job if the claim is lost or the job is cancelled.
+
+Called by `worker`, whose job runs in the main thread: only there does Python deliver an interrupt.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from neve.errors import StateError
+
+log = logging.getLogger(__name__)
+
+
+class Interruption(StrEnum):
+    """Why a job was interrupted."""
+
+    LOST = "the claim was lost to another worker"
+    CANCELLED = "the job was cancelled"
+    TOO_LONG = "the job took longer than max-job-time"
+
+
+class Heartbeat:
+    """A thread that calls `beat` in intervals. `beat` returns why the job must stop, or None. `max_seconds` bounds the job."""
+
+    def __init__(self, beat: Callable[[], Interruption | None], *, seconds: float, max_seconds: float) -> None:
+        self._beat, self._seconds, self._ends = beat, seconds, time.monotonic() + max_seconds
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._keep_beating, name="neve-heartbeat", daemon=True)
+        self.interruption: Interruption | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:  # no interrupt arrives after the block
+            self._over.set()
+        self._thread.join()
+
+    def _keep_beating(self) -> None:
+        while not self._over.wait(self._seconds):
+            try:
+                self.interruption = self._beat() or (Interruption.TOO_LONG if time.monotonic() > self._ends else None)
+            except StateError as error:  # the claim ends by itself if the store stays away
+                log.warning("a heartbeat failed: %s", error)
+            if self.interruption is not None:
+                self._interrupt()
+                return
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                log.warning("the job is interrupted: %s", self.interruption)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -1,0 +1,90 @@
+"""Keeps the worker processes of `neve serve` running: starts them, replaces those that end, and stops them.
+
+A worker has a process of its own, so that a Spark that dies, hangs or grows takes nothing else down. Whatever a worker leaves
+unfinished, the next one resumes.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+RENEW = 75
+"""The exit code of a worker that asks to be replaced."""
+_LONGEST_PAUSE = 60.0
+_STABLE_SECONDS = 60.0
+"""A worker that ran for this long starts without a pause if it ends."""
+_KILL_SECONDS = 15.0
+
+
+@dataclass
+class WorkerProcess:
+    """One worker's place: the command, the process that runs it now, and when the next one may start."""
+
+    name: str
+    command: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    not_before: float = 0.0
+    failures: int = 0
+
+
+@dataclass
+class Supervisor:
+    """Worker processes by name. `tend` is called about every second."""
+
+    commands: Mapping[str, Sequence[str]]
+    grace_seconds: float
+    spawn: Callable[[Sequence[str]], subprocess.Popen[bytes]] = subprocess.Popen
+    now: Callable[[], float] = time.monotonic
+    workers: list[WorkerProcess] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.workers = [WorkerProcess(name, command) for name, command in self.commands.items()]
+
+    def tend(self) -> None:
+        """Starts every worker that is not running, after a pause if it keeps ending."""
+        for worker in self.workers:
+            if worker.process is not None and (code := worker.process.poll()) is not None:
+                self._ended(worker, code)
+            if worker.process is None and self.now() >= worker.not_before:
+                worker.process, worker.started = self.spawn(worker.command), self.now()
+                log.debug("worker %s started as process %s", worker.name, worker.process.pid)
+
+    def _ended(self, worker: WorkerProcess, code: int) -> None:
+        worker.process = None
+        if code == RENEW:
+            log.info("worker %s is replaced by a new process", worker.name)
+            worker.failures = 0
+            return
+        worker.failures = 1 if self.now() - worker.started > _STABLE_SECONDS else worker.failures + 1
+        pause = min(_LONGEST_PAUSE, 2.0 ** (worker.failures - 1))
+        worker.not_before = self.now() + pause
+        log.warning("worker %s ended with %s; the next one starts in %.0f s", worker.name, _ending(code), pause)
+
+    def stop(self) -> None:
+        """Asks every worker to finish its job; interrupts it after the grace time, and ends it if it does not answer."""
+        running = [worker.process for worker in self.workers if worker.process is not None]
+        for number, seconds in ((signal.SIGTERM, self.grace_seconds), (signal.SIGINT, _KILL_SECONDS), (signal.SIGKILL, None)):
+            running = [process for process in running if process.poll() is None]
+            for process in running:
+                with suppress(ProcessLookupError):
+                    process.send_signal(number)
+            self._wait(running, seconds)
+
+    def _wait(self, running: Sequence[subprocess.Popen[bytes]], seconds: float | None) -> None:
+        ends = None if seconds is None else self.now() + seconds
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(None if ends is None else max(0.0, ends - self.now()))
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
