@@ -157,7 +157,7 @@ def making(spark: SparkSession, warehouse: Path, directory: Path) -> Iterator[Ma
     clock, made = Moved(), list[Site]()
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{directory}/quarantine.db"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=clock) as neve:
-        vars(neve.connection)["spark"] = spark
+        neve.connection.session = spark
 
         def make(
             properties: dict[str, str] | None = None, *, location: Path | None = None, name: str | None = None, ids: int = 30
@@ -174,7 +174,7 @@ def making(spark: SparkSession, warehouse: Path, directory: Path) -> Iterator[Ma
             return site
 
         yield make
-        vars(neve.connection).pop("spark")
+        neve.connection.session = None
     for site in made:
         with closing(site.bench.catalog()) as catalog, suppress(NoSuchTableError):
             catalog.drop_table(("accidents", site.bench.name))

@@ -31,7 +31,7 @@ class Moved:
 def opened(spark: SparkSession, warehouse: Path, state: Path, *, clock: Any = None, **flags: str) -> Iterator[Neve]:
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}", **flags})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=clock) as neve:
-        vars(neve.connection)["spark"] = spark
+        neve.connection.session = spark
         yield neve
 
 

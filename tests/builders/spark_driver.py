@@ -111,7 +111,7 @@ def main(settings: Path) -> None:
             call = json.loads(line)
             try:
                 with Neve.open(loaded) as neve:
-                    vars(neve.connection)["spark"] = lasting.spark
+                    neve.connection.session = lasting.spark
                     answer = _CALLS[call.pop("do")](neve, **call)
             except Exception as error:
                 answer = {"error": f"{type(error).__name__}: {error}", "retryable": getattr(error, "retryable", None)}

@@ -64,7 +64,7 @@ class Actor:
         from neve.api import Neve
 
         neve = Neve.open(self._loaded, clock=self._clock)
-        vars(neve.connection)["spark"] = self._lasting.spark
+        neve.connection.session = self._lasting.spark
         return neve
 
     def run(self, operation: str, *arguments: Any, **options: Any) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def compact_while(wanted: Callable[[Seen], bool], writer: Writer, monkeypatch: p
     bench, seen = writer.bench, Seen()
     table, request = f"{bench.namespace}.t", Request(tier=Tier.FULL, force=True)
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
+        monkeypatch.setattr(neve.connection, "session", bench.spark)
         with writing(writer):
             # Without a pause a tiny table is committed to so often that a writer's few tries may all come second.
             while wanted(seen) and not writer.ended.wait(0.5):

@@ -261,7 +261,7 @@ def test_the_content_is_proved_with_deletes_applied(version: int, make: Make, mo
     bench = make(Case((*APPENDS, equal(5, 15), sql(DELETE)), BY_POSITION | {5, 15}, version=version))
     before = everything(bench)
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
+        monkeypatch.setattr(neve.connection, "session", bench.spark)
         record = neve.compact(f"deleted.{bench.name}", request=Request(tier=Tier.FULL, force=True), verify="content")
     (group,) = record.groups
     assert (group.state, group.kernel) == (GroupState.COMMITTED, Kernel.ARROW), group

@@ -95,7 +95,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
     state = tmp_path_factory.mktemp("state") / "state.db"
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 

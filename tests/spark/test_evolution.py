@@ -140,7 +140,7 @@ def test_sorted_by_columns_that_were_renamed_and_widened_they_are_equal_too(kern
 def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]:
     loaded = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
     with Neve.open(loaded, warehouse=str(warehouse), environ={}) as opened:
-        opened.connection.__dict__["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 

@@ -48,7 +48,7 @@ def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]
     flags = {"state.url": f"sqlite:///{tmp_path}/state.db", "policy.metadata-keep": "50"}
     settings = load_settings(environ={}, flags=flags)
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=Later(10)) as opened:
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 

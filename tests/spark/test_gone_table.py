@@ -40,7 +40,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 def neve(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Iterator[Neve]:
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{tmp_path / 'state.db'}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}) as opened:
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 

@@ -246,7 +246,7 @@ def test_deletes_that_land_before_a_run_is_resumed_are_moved(version: int, make:
         raise Killed
 
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
+        monkeypatch.setattr(neve.connection, "session", bench.spark)
         with monkeypatch.context() as patched:
             patched.setattr(TableBridge, "rewrite", dying)
             with pytest.raises(Killed):

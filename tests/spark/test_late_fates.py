@@ -40,7 +40,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 @pytest.fixture
 def neve(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as opened:
-        monkeypatch.setitem(vars(opened.connection), "spark", bench.spark)
+        monkeypatch.setattr(opened.connection, "session", bench.spark)
         yield opened
 
 
@@ -73,7 +73,7 @@ def test_a_group_that_landed_and_is_held_by_a_tag_alone_ends_in_doubt_with_its_f
     bench.sql("INSERT OVERWRITE {} VALUES (99, 's9')")
     bench.expire()
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as later:
-        monkeypatch.setitem(vars(later.connection), "spark", bench.spark)
+        monkeypatch.setattr(later.connection, "session", bench.spark)
         (journalled,) = later.unfinished()
         record = later.resume(journalled.run_id)
     (group,) = record.groups

@@ -176,7 +176,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def neve(spark: SparkSession, warehouse: Path, state: Path, clock: Ahead) -> Iterator[Neve]:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS local.killed")
     with open_neve(warehouse, state, clock) as opened:
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 

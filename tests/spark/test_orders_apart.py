@@ -51,7 +51,7 @@ def opened(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.chdir(tmp_path)
     flags = {"state.url": f"sqlite:///{tmp_path}/state.db", "cache.enabled": "false"}
     with Neve.open(load_settings(flags=flags, environ={}), warehouse=str(bench.warehouse), environ={}) as neve:
-        vars(neve.connection)["spark"] = bench.spark
+        neve.connection.session = bench.spark
         yield neve
 
 

@@ -33,7 +33,7 @@ def test_compactions_typed_by_hand_write_as_the_policy_says_unless_the_call_says
     for start in range(0, 30, 10):
         bench.sql(f"INSERT INTO {{}} SELECT id FROM range({start}, {start + 10}, 1, 1)")
     with Neve.open(load_settings(flags={"state.url": url, **flags}, environ={}), warehouse=str(warehouse), environ={}) as neve:
-        neve.connection.__dict__["spark"] = spark
+        neve.connection.session = spark
         record = neve.compact(f"governed.{codec.lower()}", force=True)
     files = [task.file.file_path.removeprefix("file://") for task in bench.load().scan().plan_files()]
     assert record.outcome == "done"

@@ -82,7 +82,7 @@ def make(spark: SparkSession, warehouse: Path, tmp_path_factory: pytest.TempPath
     loaded = load_settings(environ={}, flags={"state.url": url})
 
     with Neve.open(loaded, warehouse=str(warehouse), environ={}, clock=clock) as opened:
-        vars(opened.connection)["spark"] = spark
+        opened.connection.session = spark
 
         def make() -> Quarantined:
             bench = Bench(spark, warehouse, "quarantine", f"t{next(NUMBERS)}")

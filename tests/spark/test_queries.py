@@ -56,7 +56,7 @@ def opened(spark: SparkSession, warehouse: Path, tmp_path: Path) -> Any:
     def make(**knobs: str) -> Neve:
         flags = {"state.url": f"sqlite:///{tmp_path}/state.db"} | {k.replace("_", "-"): v for k, v in knobs.items()}
         place = Neve.open(load_settings(flags=flags, environ={}), warehouse=str(warehouse), environ={})
-        place.connection.__dict__["spark"] = spark
+        place.connection.session = spark
         places.append(place)
         return place
 

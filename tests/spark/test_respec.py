@@ -289,7 +289,7 @@ def test_a_property_of_the_table_asks_for_it_and_a_branch_takes_it_proved_by_con
     homes, head = bench.homes(), bench.load().current_snapshot()
     settings = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
     with Neve.open(settings, warehouse=str(bench.warehouse), environ={}) as neve:
-        neve.connection.__dict__["spark"] = bench.spark
+        neve.connection.session = bench.spark
         record = neve.compact(f"respec.{bench.name}", request=Request(branch="audit"), verify="content")
     assert states(record) == {COMMITTED: 2}, record.groups
     checks = [check.detail for group in record.groups if group.proof for check in group.proof.checks if check.name == "content"]

@@ -74,7 +74,7 @@ def table(warehouse: Path) -> Iterator[str]:
 @pytest.fixture
 def neve(spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(warehouse)) as opened:
-        monkeypatch.setitem(vars(opened.connection), "spark", spark)
+        monkeypatch.setattr(opened.connection, "session", spark)
         yield opened
 
 

@@ -98,7 +98,7 @@ def test_a_dry_run_needs_no_spark_and_tells_what_the_run_does(make: Make, neve: 
     bench = make()
     head, before = bench.load().metadata_location, set((bench.warehouse / "lists" / bench.name / "metadata").iterdir())
     with monkeypatch.context() as patch:
-        patch.setitem(vars(neve.connection), "spark", None)
+        patch.setattr(neve.connection, "session", None)
         told = run(neve, bench, dry_run=True)
     assert (bench.load().metadata_location, set((bench.warehouse / "lists" / bench.name / "metadata").iterdir())) == (
         head,

@@ -40,7 +40,7 @@ def add(bench: Bench, start: int) -> None:
 @pytest.fixture
 def opened(bench: Bench) -> Iterator[Neve]:
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        vars(neve.connection)["spark"] = bench.spark
+        neve.connection.session = bench.spark
         yield neve
 
 

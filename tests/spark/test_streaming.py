@@ -38,7 +38,7 @@ def bench(spark: SparkSession, warehouse: Path) -> Bench:
 def compact(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compact]:
     """Compacts as soon as there is something to compact."""
     with Neve.open(load_settings(), warehouse=str(bench.warehouse)) as neve:
-        monkeypatch.setitem(vars(neve.connection), "spark", bench.spark)
+        monkeypatch.setattr(neve.connection, "session", bench.spark)
 
         def once() -> RunRecord:
             while True:

@@ -46,7 +46,7 @@ def here(spark: SparkSession, warehouse: Path, state: Path, *, days: float = 0) 
     """Neve in this process; its clock may be ahead, so that nobody waits for a heartbeat to end."""
     settings = load_settings(environ={}, flags={"state.url": f"sqlite:///{state}"})
     with Neve.open(settings, warehouse=str(warehouse), environ={}, clock=Ahead(days)) as neve:
-        vars(neve.connection)["spark"] = spark
+        neve.connection.session = spark
         yield neve
 
 

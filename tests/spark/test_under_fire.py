@@ -82,7 +82,7 @@ def test_ten_compactions_commit_beside_a_writer_that_appends_five_times_a_second
     records: list[Any] = []
     try:
         with Neve.open(load_settings(), warehouse=str(warehouse)) as neve:
-            monkeypatch.setitem(vars(neve.connection), "spark", spark)
+            monkeypatch.setattr(neve.connection, "session", spark)
             while len(records) < COMPACTIONS:
                 record = neve.compact(table, request=Request(force=True))
                 if record.outcome is not RunOutcome.NOTHING_TO_DO:

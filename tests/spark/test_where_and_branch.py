@@ -34,7 +34,7 @@ def neve(shelf: Bench, spark: SparkSession, warehouse: Path, tmp_path: Path) -> 
     """Neve at the tests' own warehouse and in their own session."""
     loaded = load_settings(flags={"state.url": f"sqlite:///{tmp_path}/state.db"}, environ={})
     with Neve.open(loaded, warehouse=str(warehouse), environ={}) as opened:
-        opened.connection.__dict__["spark"] = spark
+        opened.connection.session = spark
         yield opened
 
 
