@@ -372,5 +372,5 @@ def test_streams_pass_a_conversion_with_the_option_that_the_guide_names_and_stop
 
 
 def test_an_unknown_operation_is_refused_before_anything_is_opened(neve: Neve) -> None:
-    with pytest.raises(BadRequestError, match="Cannot polish deletes: there are convert, rewrite, prune"):
+    with pytest.raises(BadRequestError, match="Cannot use operation 'polish': there are convert, rewrite, prune"):
         neve.deletes("upkeep.none", "polish")

@@ -89,6 +89,7 @@ class TableContext:
         Plans and stored records stay.
         """
         from neve.rewrite.elapsed import Timed
+        from neve.rewrite.record import RunRecord
 
         if not isinstance(record, Timed) or getattr(record, "interrupted", False):
             return record  # if interrupted, of another process, whose time nobody knows
@@ -101,7 +102,7 @@ class TableContext:
         }
         times = {key: None if value is None else round(value, 3) for key, value in parts.items()}
         catalog = getattr(record, "table", "").partition(".")[0]
-        used = self._meter.used(catalog, getattr(record, "groups", ()))
+        used = self._meter.used(catalog, record.groups if isinstance(record, RunRecord) else ())
         told = {"predicted_money": predicted_money, "part_of_another": self._part_of_another}
         return record.model_copy(update={**times, "used": used.model_copy(update=told)})
 
