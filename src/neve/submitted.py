@@ -24,16 +24,18 @@ def submitted(
     call: Call,
     work: Annotated[Path, typer.Argument(metavar="WORK", help="The file with the job.")],
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="The file to write how it ended.")],
+    parent: Annotated[int | None, typer.Option("--parent", metavar="PID", help="Stop when this process has ended.")] = None,
 ) -> None:
     """Carry out one job of the service."""
     from neve.api import Neve
     from neve.service.carrying_out import carry_out
     from neve.service.job_end import JobEnd
+    from neve.service.parent_watch import interrupted_without
     from neve.service.submitting import write_result
     from neve.spark.caller.session import submitted_session
 
     job = Job.model_validate_json(work.read_text(encoding="utf-8"))
-    with submitted_session() as spark, Neve.open(call.loaded, spark=spark) as neve:
+    with interrupted_without(parent), submitted_session() as spark, Neve.open(call.loaded, spark=spark) as neve:
         try:
             end = carry_out(neve, job)
         except Exception as error:

@@ -7,9 +7,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neve.policy.document import Schedule
-from neve.policy.schedule_times import check_schedule, day_start, is_open, last_start, next_opening, next_start
+from neve.policy.schedule_times import check_schedule, day_start, is_open, last_start, next_closing, next_opening, next_start
 
 BERLIN = "Europe/Berlin"
 
@@ -124,6 +126,52 @@ def test_a_window_in_the_hour_that_autumn_repeats_comes_twice() -> None:
     assert utc(next_opening(times, ms("2026-10-24T12:00"))) == "2026-10-25 00:15:00"
     assert not is_open(times, ms("2026-10-25T00:50"))
     assert utc(next_opening(times, ms("2026-10-25T00:50"))) == "2026-10-25 01:15:00"
+
+
+@pytest.mark.parametrize(
+    ("keys", "at", "closes"),
+    [
+        ({"windows": "22:00-06:00"}, "2026-12-23T23:00", "2026-12-24 06:00:00"),
+        ({"windows": "22:00-06:00"}, "2026-12-23T12:00", "2026-12-23 12:00:00"),
+        ({"windows": ["22:00-02:00", "02:00-06:00"]}, "2026-12-23T23:00", "2026-12-24 06:00:00"),
+        ({"windows": "22:00-06:00", "blackouts": "2026-12-24"}, "2026-12-23T23:00", "2026-12-24 00:00:00"),
+        ({"windows": "22:00-06:00", "blackouts": "23:30-23:45"}, "2026-12-23T23:00", "2026-12-23 23:30:00"),
+        ({"windows": "sat-sun"}, "2026-12-26T23:00", "2026-12-28 00:00:00"),
+        ({"blackouts": "fri"}, "2026-12-26T23:00", "2027-01-01 00:00:00"),
+    ],
+)
+def test_work_may_begin_until_the_first_moment_at_which_it_may_not(keys: dict[str, Any], at: str, closes: str) -> None:
+    assert utc(next_closing(schedule(**keys), ms(at))) == closes
+
+
+def test_a_schedule_without_an_end_never_closes() -> None:
+    assert next_closing(schedule(), 0) is None
+    assert next_closing(schedule(cron="0 3 * * *"), 0) is None
+    assert next_closing(schedule(blackouts="2030-12-24"), ms("2026-01-01")) is None
+
+
+def test_a_window_that_the_jump_of_the_clock_cuts_closes_with_the_jump() -> None:
+    assert utc(next_closing(schedule(BERLIN, windows="01:00-02:30"), ms("2026-03-29T00:30"))) == "2026-03-29 01:00:00"
+    assert utc(next_closing(schedule(BERLIN, windows="02:15-02:45"), ms("2026-10-25T00:20"))) == "2026-10-25 00:45:00"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    windows=st.lists(st.sampled_from(["22:00-06:00", "mon-fri 09:00-17:30", "sun", "02:15-02:45", "00:00-24:00"]), max_size=2),
+    blackouts=st.lists(st.sampled_from(["sat", "23:00-01:00", "2026-03-28/2026-03-30", "12:10-12:20"]), max_size=2),
+    minutes=st.integers(0, 21 * 24 * 60),
+)
+def test_work_may_begin_at_every_minute_before_the_closing_and_not_at_it(
+    windows: list[str], blackouts: list[str], minutes: int
+) -> None:
+    times, at = schedule(BERLIN, windows=windows, blackouts=blackouts), ms("2026-03-15T00:00") + minutes * 60_000
+    closes = next_closing(times, at)
+    if closes is None:
+        assert all(is_open(times, at + step * 3_600_000) for step in range(13 * 24))
+        return
+    assert not is_open(times, closes)
+    assert all(is_open(times, moment) for moment in range(at, closes, 60_000 * 5))
+    assert closes == at or is_open(times, closes - 1)
 
 
 def test_a_day_begins_at_midnight_of_its_zone_and_may_have_23_or_25_hours() -> None:

@@ -205,6 +205,28 @@ def test_a_job_waits_for_its_window_with_its_rank() -> None:
     assert decided([night], [shabby()], waiting=kept, now=opens).enqueue == ()
 
 
+def test_a_job_may_begin_until_its_window_closes_also_if_the_scheduler_is_away_by_then() -> None:
+    night = policy(operations=["compact"], triggers={"small-files": 10}, schedule={"windows": "22:00-06:00"})
+    opens = NOW + 7 * HOUR + 46 * MINUTE + 40_000
+    waiting = queued(decided([night], [shabby()], now=opens))
+    assert waiting[0].not_after_ms == opens + 8 * HOUR
+    assert decided([night], [shabby()], waiting=waiting, now=opens + HOUR).enqueue == ()
+    (next_night,) = decided([night], [shabby()], waiting=waiting, now=opens + 9 * HOUR).enqueue
+    assert (next_night.not_before_ms, next_night.not_after_ms) == (opens + 24 * HOUR, opens + 32 * HOUR)
+    (always,) = decided([COMPACT], [shabby()], waiting=waiting, now=opens).enqueue
+    assert always.not_after_ms is None
+
+
+def test_times_that_the_queue_keeps_by_its_own_clock_are_no_reason_to_change_a_job() -> None:
+    night = policy(operations=["compact"], triggers={"small-files": 10}, schedule={"windows": "22:00-06:00"})
+    opens = NOW + 7 * HOUR + 46 * MINUTE + 40_000
+    (decision,) = decided([night], [shabby()], now=opens).enqueue
+    kept = queued(decided([night], [shabby()], waiting=[waiting_job(decision)]))
+    near = [job.model_copy(update={"not_before_ms": opens + 7, "not_after_ms": opens + 8 * HOUR - 7}) for job in kept]
+    assert decided([night], [shabby()], waiting=near).enqueue == ()
+    assert decided([night], [shabby()], waiting=near, now=opens + 10).enqueue == ()
+
+
 def test_a_job_that_waited_for_a_window_may_begin_once_the_policy_has_none() -> None:
     (decision,) = decided([COMPACT], [shabby()]).enqueue
     (one,) = decided([COMPACT], [shabby()], waiting=[waiting_job(decision, not_before_ms=NOW + HOUR)]).enqueue

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from neve.maintenance.manifests import ManifestGroup, ManifestsRecord, Motive
+from neve.maintenance.record import Operation
 from neve.rewrite.cost import Rates
+from neve.rewrite.record import RunOutcome
 from neve.rewrite.usage import CpuSeconds, Requests, Used
 from neve.scheduling.job import Spent
 from neve.service.job_end import used
 from neve.table.units import MIB
+from tests.builders.inspections import NOW_MS
 from tests.builders.maintenance_records import make_expiry
 from tests.builders.run_records import make_group, make_record
 
@@ -31,3 +35,20 @@ def test_cpu_time_that_was_not_measured_is_estimated_by_groups_or_by_the_time_of
     assert by_groups.requests == {"read": 20}
     by_time = used(make_expiry(), core_hour=36.0, prices="now")
     assert (by_time.core_seconds, by_time.money, by_time.requests) == (2.4, pytest.approx(0.024), {})
+
+
+def test_a_rewrite_of_manifests_has_groups_that_were_not_measured() -> None:
+    group = ManifestGroup(
+        spec_id=0, holds_deletes=False, motive=Motive.MERGE, paths=("m1.avro", "m2.avro"), bytes=20, files=4, outputs=1
+    )
+    record = ManifestsRecord(
+        run_id="r",
+        table="lake.db.t",
+        table_uuid="u",
+        operation=Operation.MANIFESTS,
+        outcome=RunOutcome.DONE,
+        groups=(group,),
+        started_ms=NOW_MS,
+        finished_ms=NOW_MS + 2_400,
+    )
+    assert used(record, core_hour=36.0, prices="now").core_seconds == 2.4

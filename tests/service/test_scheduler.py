@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,8 @@ from neve.api import Neve
 from neve.policy.document import PolicyDocument
 from neve.scheduling.hold import HoldCode
 from neve.scheduling.job import JobState
+from neve.service.fleet_round import ObservedRound
+from neve.service.observer import Observer
 from neve.service.scheduler import Scheduler
 from neve.settings import load_settings
 from neve.state import StateStore
@@ -138,6 +142,49 @@ def test_only_one_of_two_processes_schedules_and_the_other_takes_over(
     assert one.tick() is None
     other.release()
     assert one.tick() is not None
+
+
+def test_a_process_that_observes_for_long_keeps_the_role(
+    neve: Neve, store: StateStore, catalog: SqlCatalog, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(catalog, "many", 6)
+    apply(store, small_files(5))
+    monkeypatch.setattr("neve.service.scheduler._LEAST_ROLE_MS", 300)
+    monkeypatch.setattr("neve.service.scheduler._ROLE_TICKS", 0)
+    one, other = (Scheduler(neve.connection, store, holder=name) for name in ("one", "other"))
+    observe, others = Observer.observe, list[object]()
+
+    def slowly(self: Observer, *values: Any) -> ObservedRound:
+        for _ in range(15):
+            time.sleep(0.1)
+            clock.advance(100)
+            others.append(other._take_role())
+        return observe(self, *values)
+
+    monkeypatch.setattr(Observer, "observe", slowly)
+    decided = one.tick()
+    assert decided is not None
+    assert [job.table for job in decided.enqueue] == ["lake.sales.many"]
+    assert not any(others)
+
+
+def test_a_job_that_nobody_takes_over_is_decided_anew(
+    neve: Neve, store: StateStore, catalog: SqlCatalog, clock: FixedClock
+) -> None:
+    write(catalog, "many", 6)
+    apply(store, small_files(5))
+    scheduler = Scheduler(neve.connection, store, holder="one")
+    scheduler.tick()
+    [job] = store.jobs.waiting()
+    store.jobs.enqueue([job.model_copy(update={"target": "removed"})], clock.now_ms())
+    assert store.jobs.claim("dead", now_ms=clock.now_ms(), claim_ms=60_000, targets=["removed"]) is not None
+    clock.advance(5 * 60_000)
+    scheduler.tick()
+    assert jobs(store) == {"lake.sales.many": JobState.CLAIMED}
+    clock.advance(2 * 60_000)
+    scheduler.tick()
+    [again] = store.jobs.waiting()
+    assert (again.job_id, again.target, again.deaths) == (job.job_id, "local", 1)
 
 
 def test_a_table_that_cannot_be_read_is_reported_and_stops_no_other(

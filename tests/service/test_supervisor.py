@@ -102,3 +102,68 @@ def test_every_worker_has_ended_when_the_service_has_stopped(script: str, code: 
     assert process.returncode == code
     if process.stdout is not None:
         process.stdout.close()
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    tries: list[float] = []
+    processes = Processes()
+
+    def refuse(_command: Sequence[str]) -> subprocess.Popen[bytes]:
+        tries.append(processes.time)
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    supervisor = Supervisor({"local-1": ["worker"]}, grace_seconds=1, spawn=refuse, now=lambda: processes.time)
+    for second in range(5):
+        processes.time = float(second)
+        supervisor.tend()
+    assert tries == [0.0, 1.0, 3.0]
+    assert "worker local-1 cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
+
+
+def run_asleep() -> tuple[Supervisor, subprocess.Popen[bytes], Processes]:
+    """A real worker that sleeps, and a clock that the test moves."""
+    clock = Processes()
+    supervisor = Supervisor(
+        {"local-1": [sys.executable, "-c", ASLEEP]},
+        grace_seconds=0.1,
+        patience_seconds=60,
+        spawn=lambda command: subprocess.Popen(command, start_new_session=True),
+        now=lambda: clock.time,
+    )
+    supervisor.tend()
+    process = supervisor.workers[0].process
+    assert process is not None
+    return supervisor, process, clock
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["hanging", "stopped"])
+def test_a_worker_without_a_sign_of_life_is_replaced(is_stopped: bool) -> None:
+    supervisor, process, clock = run_asleep()
+    try:
+        if is_stopped:
+            process.send_signal(signal.SIGSTOP)
+        for moment in (0.0, 30.0, 60.0):
+            clock.time = moment
+            supervisor.replace_silent([])
+        assert process.poll() is None
+        clock.time = 61.0
+        supervisor.replace_silent([])
+        assert process.wait(30) == -signal.SIGKILL
+        supervisor.tend()
+        clock.time = 63.0
+        supervisor.tend()
+        assert supervisor.workers[0].process not in (None, process)
+    finally:
+        supervisor.stop()
+
+
+@pytest.mark.parametrize("signs", [["local-1"], None], ids=["alive", "state store away"])
+def test_a_worker_is_not_replaced_for_a_silence_that_ended_or_is_not_known(signs: list[str] | None) -> None:
+    supervisor, process, clock = run_asleep()
+    try:
+        for moment, live in ((0.0, []), (50.0, signs), (100.0, []), (150.0, [])):
+            clock.time = moment
+            supervisor.replace_silent(live)
+        assert process.poll() is None
+    finally:
+        supervisor.stop()

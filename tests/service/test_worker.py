@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from neve.errors import LeaseHeldError, NeveError, TableGoneError
+from neve.errors import CatalogUnreachableError, LeaseHeldError, NeveError, StateError, TableGoneError
 from neve.scheduling.backoff import DEFAULT_BACKOFF
 from neve.scheduling.job import Decision, Job, JobState, Spent
-from neve.service.job_end import MAX_ATTEMPTS, JobEnd
+from neve.service.heartbeat import Interruption
+from neve.service.job_end import MAX_ATTEMPTS, MAX_DEATHS, MAX_RETRIES, JobEnd
 from neve.service.reporting import Concurrency, Reporter
 from neve.service.worker import Worker
 from neve.settings import ServiceSettings
@@ -171,13 +172,114 @@ def test_a_worker_ends_when_it_should_be_replaced(store: StateStore, clock: Fixe
     store.jobs.enqueue([DECISION], clock.now_ms())
     one = worker(store, clock, lambda _: DONE)
     one.should_leave = lambda done: "it has done 1 job" if done else None
-    assert one.work(threading.Event()) == "it has done 1 job"
+    assert one.work() == "it has done 1 job"
     assert the_job(store).state is JobState.DONE
 
 
 def test_a_worker_that_is_told_to_stop_claims_nothing_more(store: StateStore, clock: FixedClock) -> None:
     store.jobs.enqueue([DECISION], clock.now_ms())
-    stop = threading.Event()
-    stop.set()
-    assert worker(store, clock, lambda _: DONE).work(stop) is None
+    one = worker(store, clock, lambda _: DONE)
+    one.stop.set()
+    assert one.work() is None
     assert the_job(store).state is JobState.WAITING
+
+
+def test_a_worker_whose_service_has_ended_claims_nothing_more(store: StateStore, clock: FixedClock) -> None:
+    store.jobs.enqueue([DECISION], clock.now_ms())
+    orphan = worker(store, clock, lambda _: DONE)
+    orphan.parent = os.getppid() + 1
+    assert orphan.work() == "the service has ended"
+    assert the_job(store).state is JobState.WAITING
+
+
+def test_an_interrupt_by_a_person_ends_the_worker_as_well(store: StateStore, clock: FixedClock) -> None:
+    store.jobs.enqueue([DECISION, DECISION.model_copy(update={"table_uuid": "other"})], clock.now_ms())
+    begun: list[str] = []
+
+    def interrupted(job: Job) -> JobEnd:
+        begun.append(job.table_uuid)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the interrupt was lost")
+
+    assert worker(store, clock, interrupted).work() is None
+    assert len(begun) == 1
+
+
+def test_an_end_is_recorded_when_the_state_store_is_back(
+    store: StateStore, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.service.worker.POLL_SECONDS", 0.01)
+    store.jobs.enqueue([DECISION], clock.now_ms())
+    one = worker(store, clock, lambda _: DONE)
+    away = iter([True, True, False])
+    finish = one.reporter.finish
+
+    def finish_if_there(job: Job, end: JobEnd) -> bool:
+        if next(away):
+            raise StateError("Cannot write to the state store: it is away")
+        return finish(job, end)
+
+    monkeypatch.setattr(Reporter, "finish", lambda _, job, end: finish_if_there(job, end))
+    assert one.run_next() is not None
+    assert the_job(store).state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CatalogUnreachableError("Cannot reach lake"), StateError("Cannot write to the state store")],
+    ids=["catalog", "state"],
+)
+def test_what_could_pass_is_tried_again_before_it_counts_as_a_failure(
+    error: NeveError, store: StateStore, clock: FixedClock
+) -> None:
+    store.jobs.enqueue([DECISION], clock.now_ms())
+    one = worker(store, clock, failing(error))
+    waits = []
+    for _ in range(MAX_RETRIES - 1):
+        assert one.run_next() is not None
+        waits.append(the_job(store).not_before_ms - clock.now_ms())
+        assert (the_job(store).state, notices(store)) == (JobState.WAITING, [])
+        clock.advance(waits[-1])
+    assert waits == [30_000, 60_000, 120_000, 240_000]
+    one.run_next()
+    assert (the_job(store).state, notices(store)) == (JobState.FAILED, ["failure"])
+
+
+def test_a_job_that_kills_its_workers_fails_and_the_next_job_is_carried_out(store: StateStore, clock: FixedClock) -> None:
+    store.jobs.enqueue([DECISION.model_copy(update={"rank": 2.0})], clock.now_ms())
+    store.jobs.enqueue([DECISION.model_copy(update={"table_uuid": "other", "rank": 1.0})], clock.now_ms())
+
+    class Killed(BaseException):
+        """The process is gone: nothing is reported."""
+
+    def kill(job: Job) -> JobEnd:
+        if job.table_uuid == "other":
+            return DONE
+        raise Killed
+
+    deaths = 0
+    for _ in range(MAX_DEATHS):
+        with pytest.raises(Killed):
+            worker(store, clock, kill).run_next()
+        deaths += 1
+        clock.advance(61_000)
+    done = worker(store, clock, kill).run_next()
+    assert done is not None
+    assert (deaths, done.table_uuid) == (3, "other")
+    [failed] = store.jobs.jobs(JobFilter(table_uuid="uuid-t"))
+    assert (failed.state, failed.outcome) == (JobState.FAILED, "worker-died")
+    last = store.jobs.last_runs()["uuid-t"]["compact"]
+    assert (last.failures, notices(store)) == (1, ["failure"])
+    assert last.paused_until_ms is not None
+
+
+def test_a_job_that_hangs_is_recorded_before_its_process_ends(store: StateStore, clock: FixedClock) -> None:
+    store.jobs.enqueue([DECISION], clock.now_ms())
+    one = worker(store, clock, lambda _: DONE)
+    ended: list[JobState] = []
+    one.end_process = lambda: ended.append(the_job(store).state)
+    job = one.reporter.claim(60)
+    assert job is not None
+    one._hang(job, Interruption.TOO_LONG)
+    assert ended == [JobState.FAILED]
+    assert the_job(store).outcome == "too-long"

@@ -185,6 +185,51 @@ def test_a_claim_that_has_ended_is_taken_over_before_anything_else_and_the_first
     assert finish(store, second)
 
 
+def test_a_job_is_not_claimed_after_its_window_has_closed(store: StateStore) -> None:
+    enqueue(store, decision("a", not_after_ms=NOW + HOUR), decision("b"), decision("c", not_after_ms=NOW))
+    assert claimed_tables(store) == ["a", "b"]
+
+
+@ON_SQLITE
+def test_a_job_whose_worker_died_is_not_taken_over_after_its_window_has_closed(store: StateStore) -> None:
+    store.jobs.enqueue([decision("a", not_after_ms=NOW + HOUR)], NOW)
+    claimed(store)
+    assert claim(store, now_ms=NOW + HOUR) is None
+    assert store.jobs.give_back_abandoned(since_ms=NOW + HOUR, now_ms=NOW + HOUR) == 1
+    assert claim(store, now_ms=NOW + HOUR) is None
+    store.jobs.enqueue([decision("a", not_after_ms=NOW + DAY)], NOW + HOUR)
+    assert claim(store, now_ms=NOW + HOUR) is not None
+
+
+def test_deaths_of_workers_are_counted_and_jobs_that_are_given_back_have_none(store: StateStore) -> None:
+    store.jobs.enqueue([decision("a")], NOW)
+    assert claimed(store, claim_ms=ENDED).deaths == 0
+    assert claimed(store, claim_ms=ENDED).deaths == 1
+    third = claimed(store)
+    assert third.deaths == 2
+    store.jobs.release(third, now_ms=NOW)
+    assert claimed(store).deaths == 2
+
+
+@pytest.mark.parametrize("is_wanted_again", [False, True])
+def test_a_job_that_nobody_takes_over_goes_back_and_frees_its_table(store: StateStore, is_wanted_again: bool) -> None:
+    (job,) = store.jobs.enqueue([decision("a", target="gone", reason="old")], NOW)
+    lost = claimed(store, claim_ms=ENDED, targets=["gone"])
+    store.jobs.enqueue([decision("a", operation="expire")], NOW)
+    if is_wanted_again:
+        store.jobs.enqueue([decision("a", target="local", reason="new")], NOW)
+    assert claim(store, targets=["local"]) is None, "the table is taken by a job that nobody carries out"
+    assert store.jobs.give_back_abandoned(since_ms=NOW - HOUR, now_ms=NOW) == 0, "its workers may come back"
+    assert store.jobs.give_back_abandoned(since_ms=NOW, now_ms=NOW) == 1
+    back = stored(store, job)
+    wanted = ("new", "local") if is_wanted_again else ("old", "gone")
+    assert (back.state, back.deaths, back.reason, back.target) == (JobState.WAITING, 1, *wanted)
+    assert not finish(store, lost)
+    found = claim(store, targets=["local"])
+    assert found is not None
+    assert found.operation == ("compact" if is_wanted_again else "expire")
+
+
 def test_a_claim_that_has_ended_is_renewed_if_nobody_took_it(store: StateStore) -> None:
     enqueue(store, decision("a"), decision("b"))
     first = claimed(store, claim_ms=ENDED)

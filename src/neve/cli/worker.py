@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from typing import Annotated
 
 import typer
@@ -21,17 +20,18 @@ def worker(
     call: Call,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the worker.")],
     target: Annotated[str, typer.Option("--target", metavar="NAME", help="The target whose jobs it carries out.")],
+    parent: Annotated[int | None, typer.Option("--parent", metavar="PID", help="End when this process has ended.")] = None,
 ) -> None:
     """Carry out jobs of one target until told to stop. Started by `neve serve`."""
     from neve.service.assembly import open_worker
     from neve.service.supervisor import RENEW
 
     tell_the_story(call)
-    stop = threading.Event()
-    # SIGTERM lets the job end; SIGINT interrupts it.
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with call.neve() as neve, open_worker(neve, name=name, target=target, connection_flags=call.connection) as made:
-        why = made.work(stop)
+    flags = call.connection
+    with call.neve() as neve, open_worker(neve, name=name, target=target, connection_flags=flags, parent=parent) as made:
+        # SIGTERM lets the job end; SIGINT interrupts it.
+        signal.signal(signal.SIGTERM, lambda *_: made.stop.set())
+        why = made.work()
     if why is not None:
         log.info("worker %s ends: %s", name, why)
         raise typer.Exit(RENEW)

@@ -295,7 +295,7 @@ class Connection:
 
         conf, needs = self.spark_catalogs()
         options = self.spark_options()
-        given = {key: str(value) for key, value in target.conf.items()}
+        given = {key: value.reveal(self.environ) for key, value in target.conf.items()}
         options = replace(options, master=target.master or options.master, conf={**options.conf, **given})
         return submission(options, catalog_conf=conf, needs=needs, program=program, scratch=scratch)
 

@@ -55,6 +55,22 @@ def next_opening(schedule: Schedule, at_ms: int) -> int | None:
     return None
 
 
+def next_closing(schedule: Schedule, at_ms: int) -> int | None:
+    """Returns the first moment from this one on at which work may not begin; None if none comes within two weeks."""
+    if not (schedule.windows or schedule.blackouts):
+        return None
+    if not is_open(schedule, at_ms):
+        return at_ms
+    zone = parse_zone(schedule.time_zone)
+    first = _local(at_ms, zone).date()
+    for number in range(_DAYS_OF_A_PATTERN):
+        later = sorted(found for found in _changes(schedule, first + number * _DAY, zone) if found > at_ms)
+        closed = next((found for found in later if not is_open(schedule, found)), None)
+        if closed is not None:
+            return closed
+    return None
+
+
 def day_start(time_zone: str, at_ms: int) -> int:
     """Returns when the day of this moment began in the zone."""
     zone = parse_zone(time_zone)
@@ -118,11 +134,10 @@ def _first(dates: DateRange) -> date:
 
 
 def _changes(schedule: Schedule, day: date, zone: tzinfo) -> Iterator[int]:
-    """Moments of a day at which work may become possible: ends of blackouts, beginnings of windows, jumps of the clock."""
-    blackouts = [found for found in map(parse_blackout, schedule.blackouts) if isinstance(found, WeekWindow)]
-    minutes = (
-        {0} | {found.begin for found in map(parse_window, schedule.windows)} | {found.end % DAY_MINUTES for found in blackouts}
-    )
+    """Moments of a day at which that may change: ends and beginnings of windows and blackouts, midnight, jumps of the clock."""
+    found = [*map(parse_window, schedule.windows), *map(parse_blackout, schedule.blackouts)]
+    weekly = [one for one in found if isinstance(one, WeekWindow)]
+    minutes = {0} | {one.begin for one in weekly} | {one.end % DAY_MINUTES for one in weekly}
     for minute in minutes:
         yield from _moments(datetime.combine(day, time(minute // 60, minute % 60)), zone)
     begin, end = (_wall(datetime.combine(day + step * _DAY, time()), zone, fold=0) for step in (0, 1))

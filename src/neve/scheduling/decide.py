@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from neve.policy.effective import EffectivePolicy, OperationRule, PolicyResolver
 from neve.scheduling.clock import DAY_MS
 from neve.scheduling.coverage import MAINTAIN, included, with_maintain
-from neve.scheduling.due import Due, judge
+from neve.scheduling.due import Due, closing_ms, judge
 from neve.scheduling.hold import HeldBack, HoldCode
 from neve.scheduling.job import Decision, Job, Spent
 from neve.scheduling.names import by_uuid
@@ -29,6 +29,8 @@ from neve.scheduling.value import value
 MAX_WAITING = 1_000
 _KEPT = frozenset({HoldCode.CLOSED, HoldCode.WRITING})
 """A job that waits for these keeps its place and its rank."""
+_SAME_MS = 1_000
+"""The queue keeps times by its own clock: those that differ by less are the same."""
 _STAYS = 2.0
 """So much more than others counts an operation whose job waits, so that jobs do not come and go."""
 
@@ -172,17 +174,19 @@ class _Round:
         if job is None or not job.policy:
             return
         if code in _KEPT and found.next_ms is not None:
-            self._keep(job, found.next_ms)
+            self._keep(job, found.next_ms, closing_ms(rule.schedule, found.next_ms))
         elif code is HoldCode.NOT_DUE and job.started_ms is not None:
             self._kept.add(job.job_id)
         else:
             self._take_out(job, found.reason if code is not HoldCode.NOT_DUE else f"no longer due: {found.reason}")
 
-    def _keep(self, job: Job, until_ms: int) -> None:
+    def _keep(self, job: Job, until_ms: int, closing_ms: int | None) -> None:
         """Lets a job wait for its time. It takes nothing of the budgets until it is due again."""
         # The queue itself keeps a later time of a job that was given back.
-        if job.not_before_ms < until_ms or (job.attempts == 0 and job.not_before_ms != until_ms):
-            self._enqueue.append(_decision(job, not_before_ms=until_ms))
+        is_early = until_ms - job.not_before_ms > _SAME_MS
+        is_late = job.attempts == 0 and job.not_before_ms - until_ms > _SAME_MS
+        if is_early or is_late or _moved(job.not_after_ms, closing_ms):
+            self._enqueue.append(_decision(job, not_before_ms=until_ms, not_after_ms=closing_ms))
 
     def _withdraw_unwanted(self) -> None:
         unwanted = [job for job in self._waiting.values() if job.policy and not self._is_wanted(job)]
@@ -277,6 +281,7 @@ class _Round:
             scopes=one.scopes,
             predicted=found.bound.predicted,
             counters=one.seen.counters,
+            not_after_ms=closing_ms(one.rule.schedule, self._facts.now_ms),
         )
 
     def _weight(self, rule: OperationRule, seen: Observation, last: LastRun | None) -> float:
@@ -321,7 +326,13 @@ def _is_outdated(job: Job, decision: Decision, now_ms: int) -> bool:
         return True
     if job.not_before_ms > (now_ms if job.attempts == 0 else now_ms + DAY_MS):
         return True
+    if _moved(job.not_after_ms, decision.not_after_ms):
+        return True
     return _bounds_differ(job.knobs, decision.knobs)
+
+
+def _moved(old_ms: int | None, new_ms: int | None) -> bool:
+    return old_ms != new_ms and (old_ms is None or new_ms is None or abs(new_ms - old_ms) > _SAME_MS)
 
 
 def _bounds_differ(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from neve.policy.document import Schedule
 from neve.policy.effective import OperationRule
-from neve.policy.schedule_times import is_open, last_start, next_opening, next_start
+from neve.policy.schedule_times import is_open, last_start, next_closing, next_opening, next_start
 from neve.scheduling.backoff import paused_until
 from neve.scheduling.clock import credible, spelled_time
 from neve.scheduling.hold import HoldCode
@@ -25,6 +25,8 @@ _last_start = lru_cache(maxsize=1024)(last_start)
 _next_start = lru_cache(maxsize=1024)(next_start)
 _is_open = lru_cache(maxsize=1024)(is_open)
 _next_opening = lru_cache(maxsize=1024)(next_opening)
+closing_ms = lru_cache(maxsize=1024)(next_closing)
+"""When work that may begin at a moment may no longer begin; None if that does not come soon."""
 
 
 class Due(NamedTuple):

@@ -54,6 +54,8 @@ class Decision(Frozen):
     target: str = "local"
     target_reason: str = ""
     not_before_ms: int = 0
+    not_after_ms: int | None = None
+    """When its window closes: the job does not begin later. None if it may begin at any time."""
     scopes: tuple[str, ...] = ()
     """Whose day limits the run counts against, as in `DayLimit.scope`. If empty, those of its policy and its owner."""
     predicted: Spent = Spent()
@@ -69,6 +71,8 @@ class Job(Decision):
     created_ms: int
     attempts: int = 0
     """Number of claims."""
+    deaths: int = 0
+    """Number of claims that ended without a word from their worker."""
     claimed_by: str | None = None
     token: int = 0
     """Grows with every claim. A worker with an older token can write nothing."""

@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from neve.errors import BadRequestError
+from neve.errors import BadRequestError, EnvironmentFaultError
 from neve.policy.document import TeamDocument
 from neve.scheduling.job import JobState
 from neve.service.carrying_out import carry_out
-from neve.service.process_health import reason_to_leave
+from neve.service.process_health import is_spark_dead, reason_to_leave
 from neve.service.reporting import Concurrency, Reporter
 from neve.service.scheduler import Scheduler
 from neve.service.serving import Serving
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+_LEAST_PATIENCE_SECONDS = 60.0
 
 
 def process_name() -> str:
@@ -52,19 +54,27 @@ def open_serving(neve: Neve, worker_command: Sequence[str]) -> Iterator[Serving]
         supervisor = Supervisor(
             worker_commands(settings, worker_command, process=name),
             grace_seconds=settings.shutdown_grace_seconds,
+            patience_seconds=max(_LEAST_PATIENCE_SECONDS, settings.claim_seconds),
             # Ctrl-C at a terminal reaches this process alone, which then stops its workers.
             spawn=lambda command: subprocess.Popen(command, start_new_session=True),
         )
         try:
-            yield Serving(scheduler.tick, _sender(neve, senders_store), supervisor, settings.tick_seconds)
+            yield Serving(
+                scheduler.tick,
+                _sender(neve, senders_store),
+                lambda: {one.worker for one in senders_store.roles.live_workers(connection.clock.now_ms())},
+                supervisor,
+                settings.tick_seconds,
+            )
         finally:
             scheduler.release()
 
 
 def worker_commands(settings: ServiceSettings, command: Sequence[str], *, process: str) -> dict[str, list[str]]:
     """The command of each worker of a process, by its name."""
+    common = [*command, "--parent", str(os.getpid())]
     return {
-        (name := f"{process}-{target}-{number}"): [*command, "--name", name, "--target", target, *_target_flags(described)]
+        (name := f"{process}-{target}-{number}"): [*common, "--name", name, "--target", target, *_target_flags(described)]
         for target, described in settings.all_targets().items()
         for number in range(1, described.max_concurrency + 1)
     }
@@ -80,7 +90,9 @@ def _target_flags(target: TargetSettings) -> list[str]:
 
 
 @contextmanager
-def open_worker(neve: Neve, *, name: str, target: str, connection_flags: Sequence[str] = ()) -> Iterator[Worker]:
+def open_worker(
+    neve: Neve, *, name: str, target: str, connection_flags: Sequence[str] = (), parent: int | None = None
+) -> Iterator[Worker]:
     """One worker, which leaves the list of workers at the end. `connection_flags` are repeated to what it submits."""
     settings = neve.connection.settings.service
     described = settings.all_targets().get(target)
@@ -91,7 +103,7 @@ def open_worker(neve: Neve, *, name: str, target: str, connection_flags: Sequenc
     with neve.connection.store() as store:
         reporter = Reporter(store, name, target, neve.connection.clock, _concurrency(store, settings))
         try:
-            yield Worker(carried, reporter, settings, should_leave=partial(reason_to_leave, settings))
+            yield Worker(carried, reporter, settings, should_leave=partial(reason_to_leave, settings), parent=parent)
         finally:
             reporter.leave()
 
@@ -102,15 +114,27 @@ def serve_once(neve: Neve, connection_flags: Sequence[str] = ()) -> None:
     targets = connection.settings.service.all_targets().items()
     with connection.store() as store:
         scheduler = Scheduler(connection, store, holder=name)
-        scheduler.tick()
-        for target in (target for target, described in targets if described.kind != "spark"):
-            with open_worker(neve, name=f"{name}-{target}", target=target, connection_flags=connection_flags) as worker:
-                while worker.run_next() is not None:
-                    pass
-        scheduler.release()
+        try:
+            scheduler.tick()
+            for target in (target for target, described in targets if described.kind != "spark"):
+                with open_worker(neve, name=f"{name}-{target}", target=target, connection_flags=connection_flags) as worker:
+                    _work_once(worker)
+        finally:
+            scheduler.release()
         _sender(neve, store)()
         if left := store.jobs.counts()[JobState.WAITING]:
             log.info("%s, for their time or for another worker", counted(left, "job waits", "jobs wait"))
+
+
+def _work_once(worker: Worker) -> None:
+    """Carries out what may begin now."""
+    while worker.run_next() is not None:
+        if worker.stop.is_set():
+            raise KeyboardInterrupt
+        if is_spark_dead():
+            raise EnvironmentFaultError(
+                "Cannot go on: Spark has ended", hint="What is left waits. Run neve serve --once again."
+            )
 
 
 def _concurrency(store: StateStore, settings: ServiceSettings) -> Callable[[], Concurrency]:

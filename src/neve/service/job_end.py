@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.commit.failure import Failure
-from neve.errors import LeaseHeldError, NeveError, RunTakenOverError, TableGoneError, TableNotFoundError
+from neve.errors import LeaseHeldError, NeveError, RunTakenOverError, StateError, TableGoneError, TableNotFoundError
 from neve.render.records import line_of
 from neve.rewrite.record import Record, RunOutcome, RunRecord
 from neve.rewrite.usage import Used
@@ -15,7 +15,12 @@ from neve.scheduling.job import JobState, Spent
 BUSY_SECONDS = 60
 """How long a job waits whose table another run holds."""
 MAX_ATTEMPTS = 20
-"""A job that was claimed this often without an end fails: it kills its worker, or its table is always held."""
+"""A job that was claimed this often fails if its table is still held."""
+MAX_RETRIES = 5
+"""A job that was claimed this often fails if what went wrong could pass, such as a catalog that does not answer."""
+_RETRY_SECONDS = 30.0
+MAX_DEATHS = 3
+"""A job during which so many workers died fails, since it may be what kills them."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,18 @@ class JobEnd:
             return cls(JobState.WAITING, "busy", reason, retry_seconds=BUSY_SECONDS)
         if isinstance(error, TableNotFoundError | TableGoneError):
             return cls(JobState.CANCELLED, "table-gone", reason)
+        # While the state store was away, nothing can be said against the table.
+        may_pass = isinstance(error, StateError) or (isinstance(error, NeveError) and error.retryable)
+        if may_pass and attempts < MAX_RETRIES:
+            return cls(JobState.WAITING, "retry", reason, retry_seconds=_RETRY_SECONDS * 2 ** max(0, attempts - 1))
         hint = f" {error.hint}" if isinstance(error, NeveError) and error.hint else ""
         return cls(JobState.FAILED, getattr(error, "code", "unexpected"), reason + hint)
+
+    @classmethod
+    def of_deaths(cls, deaths: int) -> JobEnd:
+        """The end of a job during which too many workers died."""
+        reason = f"{deaths} workers died while they ran it, or could not reach the state store"
+        return cls(JobState.FAILED, "worker-died", f"{reason}; their logs say more")
 
 
 def used(record: Any, *, core_hour: float, prices: str) -> Spent:
@@ -62,5 +77,6 @@ def used(record: Any, *, core_hour: float, prices: str) -> Spent:
 
 def _estimated_seconds(record: Any) -> float | None:
     """CPU time of groups where it was measured, else the run's wall time on one core."""
-    groups = [group.cpu_seconds for group in getattr(record, "groups", ()) if group.cpu_seconds is not None]
-    return sum(groups) if groups else getattr(record, "seconds", None)
+    groups = record.groups if isinstance(record, RunRecord) else ()
+    measured = [group.cpu_seconds for group in groups if group.cpu_seconds is not None]
+    return sum(measured) if measured else getattr(record, "seconds", None)

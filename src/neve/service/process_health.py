@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from neve.settings import ServiceSettings
 from neve.table.units import format_bytes
@@ -33,11 +34,21 @@ def reason_to_leave(settings: ServiceSettings, jobs_done: int) -> str | None:
 
 
 def is_spark_dead() -> bool:
-    """Whether this process started a JVM that has ended since. Imports nothing."""
-    pyspark = sys.modules.get("pyspark")
-    gateway = pyspark.SparkContext._gateway if pyspark is not None else None
-    process = getattr(gateway, "proc", None)
-    return process is not None and process.poll() is not None
+    """Whether this process started a JVM that has ended since, or whose context was stopped. Imports nothing."""
+    found = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(found, "_gateway", None), "proc", None)
+    if process is not None and process.poll() is not None:
+        return True
+    context = getattr(found, "_active_spark_context", None)
+    return context is not None and _has_stopped(context)
+
+
+def _has_stopped(context: Any) -> bool:
+    """Whether the context was stopped in the JVM, as it is after an error in its scheduler."""
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # the JVM does not answer
+        return True
 
 
 def memory_bytes() -> int:

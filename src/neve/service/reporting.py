@@ -14,7 +14,7 @@ from neve.scheduling.job import Job, JobState
 from neve.scheduling.notice import JobFailure, NoticeContent, NoticeKind, TablePause, TableRecovery
 from neve.scheduling.observation import Counters
 from neve.service.heartbeat import Interruption
-from neve.service.job_end import JobEnd
+from neve.service.job_end import MAX_DEATHS, JobEnd
 
 if TYPE_CHECKING:
     from neve.ports import Clock
@@ -42,19 +42,26 @@ class Reporter:
     backoff: Backoff = DEFAULT_BACKOFF
 
     def claim(self, seconds: float) -> Job | None:
-        """Claims the next job of the worker's target and notes that it begins; None if there is none."""
-        now_ms, bounds = self.clock.now_ms(), self.concurrency()
-        job = self.store.jobs.claim(
+        """Claims the next job of the worker's target and notes that it begins; None if there is none.
+
+        A job during which too many workers died fails instead.
+        """
+        while (job := self._claim(seconds)) is not None and job.deaths >= MAX_DEATHS:
+            self.finish(job, JobEnd.of_deaths(job.deaths))
+        if job is None or not self.store.jobs.start(job, now_ms=self.clock.now_ms(), counters=self._counters(job)):
+            return None
+        return job
+
+    def _claim(self, seconds: float) -> Job | None:
+        bounds = self.concurrency()
+        return self.store.jobs.claim(
             self.worker,
-            now_ms=now_ms,
+            now_ms=self.clock.now_ms(),
             claim_ms=_milliseconds(seconds),
             targets=[self.target],
             per_owner=bounds.per_owner,
             per_target=bounds.per_target,
         )
-        if job is None or not self.store.jobs.start(job, now_ms=now_ms, counters=self._counters(job)):
-            return None
-        return job
 
     def beat(self, job: Job, seconds: float) -> Interruption | None:
         """Keeps the claim; returns why the job must stop, if it must."""

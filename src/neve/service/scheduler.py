@@ -7,10 +7,13 @@ and what becomes of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from neve.errors import StateError
 from neve.operations.inspect import rates_of
 from neve.operations.policy_options import option_names
 from neve.policy.document import Document
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 _ROLE_TICKS = 4
 """A process that schedules keeps the role for so many ticks, so that a slow round does not lose it."""
 _LEAST_ROLE_MS = 60_000
+_ABANDONED_CLAIMS = 5
+"""A job whose claim ended so many claims ago goes back into the queue: its target or its workers may be gone."""
 _PRUNE_MS = 3_600_000
 _SIZE_KNOBS = frozenset({"target-file-size", "small-file-threshold"})
 
@@ -59,7 +64,7 @@ class Scheduler:
         self.observed: ObservedRound | None = None
         """What the last round observed."""
         self._looked_ms = self._pruned_ms = 0
-        self._had_role = False
+        self._had_role = self._is_released = False
 
     def tick(self) -> Decided | None:
         """One round; None if another process has the role."""
@@ -67,11 +72,13 @@ class Scheduler:
             return None
         now_ms = self._now_ms()
         self._read_policies()
-        observed = self.observed = self._observer.observe(now_ms, self._just_changed(now_ms))
-        if not self._take_role():  # observing took so long that another process has it
+        with self._keeping_role():
+            observed = self.observed = self._observer.observe(now_ms, self._just_changed(now_ms))
+        if not self._take_role():  # this process was paused for so long that another one has it
             return None
-        decided = decide(self._facts())
         try:
+            self._give_back_abandoned()
+            decided = decide(self._facts())
             self._store.jobs.enqueue(decided.enqueue, self._now_ms(), scheduler=self._holder)
             self._withdraw(decided)
         except RoleLostError as error:
@@ -83,20 +90,53 @@ class Scheduler:
         return decided
 
     def release(self) -> None:
-        """Gives the role back, so that another process need not wait for its end."""
+        """Gives the role back for good, so that another process need not wait for its end."""
+        self._is_released = True
         self._store.roles.release(SCHEDULER, self._holder)
 
     def _now_ms(self) -> int:
         """The time by the state store's clock, which all processes share."""
         return self._store.clock_ms(self._connection.clock.now_ms())
 
+    @property
+    def _hold_ms(self) -> int:
+        return max(_LEAST_ROLE_MS, round(_ROLE_TICKS * self._settings.tick_seconds * 1000))
+
     def _take_role(self) -> bool:
-        hold_ms = max(_LEAST_ROLE_MS, round(_ROLE_TICKS * self._settings.tick_seconds * 1000))
-        has_role = self._store.roles.take(SCHEDULER, self._holder, now_ms=self._connection.clock.now_ms(), hold_ms=hold_ms)
+        if self._is_released:
+            return False
+        now_ms, hold_ms = self._connection.clock.now_ms(), self._hold_ms
+        has_role = self._store.roles.take(SCHEDULER, self._holder, now_ms=now_ms, hold_ms=hold_ms)
         if has_role != self._had_role:
             log.info("this process %s", "schedules" if has_role else "does not schedule: another one does")
         self._had_role = has_role
         return has_role
+
+    @contextmanager
+    def _keeping_role(self) -> Iterator[None]:
+        """Renews the role during a block that may take long. Otherwise two processes could observe in turn and never decide."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(self._hold_ms / 3000):
+                with suppress(StateError):  # whether the role was lost is asked after the block
+                    now_ms = self._connection.clock.now_ms()
+                    self._store.roles.renew(SCHEDULER, self._holder, now_ms=now_ms, hold_ms=self._hold_ms)
+
+        thread = threading.Thread(target=keep, name="neve-role", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _give_back_abandoned(self) -> None:
+        now_ms = self._now_ms()
+        since_ms = now_ms - round(_ABANDONED_CLAIMS * self._settings.claim_seconds * 1000)
+        given = self._store.jobs.give_back_abandoned(since_ms=since_ms, now_ms=now_ms, scheduler=self._holder)
+        if given:
+            log.warning("%s back in the queue: their workers died, and nobody took them over", counted(given, "job"))
 
     def _read_policies(self) -> None:
         stored = self._store.policies.documents()

@@ -51,10 +51,13 @@ class Submitter:
             work, result = Path(scratch) / "job.json", Path(scratch) / "result.json"
             work.write_text(job.model_dump_json(), encoding="utf-8")
             submission = self.connection.submission(PROGRAM, self.target, Path(scratch))
-            told = _run([*submission.command, str(work), str(result), *self.connection_flags], dict(submission.environ))
+            told = _run([*submission.command, *self._arguments(work, result)], dict(submission.environ))
             if not result.exists():
                 raise SubmissionError(f"Cannot carry out {job.operation} on {job.table}: spark-submit ended with {told}")
             return read_result(result)
+
+    def _arguments(self, work: Path, result: Path) -> list[str]:
+        return [str(work), str(result), "--parent", str(os.getpid()), *self.connection_flags]
 
 
 def write_result(end: JobEnd, file: Path) -> None:

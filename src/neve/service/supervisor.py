@@ -7,10 +7,11 @@ unfinished, the next one resumes.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ class WorkerProcess:
     started: float = 0.0
     not_before: float = 0.0
     failures: int = 0
+    silent_since: float | None = None
+    """When it was first found to give no sign of life."""
 
 
 @dataclass
@@ -42,6 +45,8 @@ class Supervisor:
 
     commands: Mapping[str, Sequence[str]]
     grace_seconds: float
+    patience_seconds: float = 60.0
+    """A worker that has given no sign of life for this long is replaced."""
     spawn: Callable[[Sequence[str]], subprocess.Popen[bytes]] = subprocess.Popen
     now: Callable[[], float] = time.monotonic
     workers: list[WorkerProcess] = field(init=False)
@@ -55,8 +60,31 @@ class Supervisor:
             if worker.process is not None and (code := worker.process.poll()) is not None:
                 self._ended(worker, code)
             if worker.process is None and self.now() >= worker.not_before:
-                worker.process, worker.started = self.spawn(worker.command), self.now()
-                log.debug("worker %s started as process %s", worker.name, worker.process.pid)
+                self._start(worker)
+
+    def _start(self, worker: WorkerProcess) -> None:
+        worker.started, worker.silent_since = self.now(), None
+        try:
+            worker.process = self.spawn(worker.command)
+        except OSError as error:
+            pause = self._failed(worker)
+            log.warning("worker %s cannot be started: %s; the next try is in %.0f s", worker.name, error, pause)
+        else:
+            log.debug("worker %s started as process %s", worker.name, worker.process.pid)
+
+    def replace_silent(self, live: Collection[str] | None) -> None:
+        """Ends workers that have given no sign of life for a while, so that `tend` replaces them.
+
+        `live` names the workers whose heartbeat is valid; None if that is unknown, as while the state store is away.
+        """
+        for worker in self.workers:
+            if worker.process is None or live is None or worker.name in live:
+                worker.silent_since = None
+            elif worker.silent_since is None:
+                worker.silent_since = self.now()
+            elif self.now() - worker.silent_since > self.patience_seconds:
+                log.warning("worker %s gives no sign of life and is ended", worker.name)
+                _kill(worker.process)
 
     def _ended(self, worker: WorkerProcess, code: int) -> None:
         worker.process = None
@@ -64,10 +92,14 @@ class Supervisor:
             log.info("worker %s is replaced by a new process", worker.name)
             worker.failures = 0
             return
-        worker.failures = 1 if self.now() - worker.started > _STABLE_SECONDS else worker.failures + 1
-        pause = min(_LONGEST_PAUSE, 2.0 ** (worker.failures - 1))
-        worker.not_before = self.now() + pause
+        pause = self._failed(worker)
         log.warning("worker %s ended with %s; the next one starts in %.0f s", worker.name, _ending(code), pause)
+
+    def _failed(self, worker: WorkerProcess) -> float:
+        worker.failures = 1 if self.now() - worker.started > _STABLE_SECONDS else worker.failures + 1
+        pause = min(_LONGEST_PAUSE, 2.0 ** min(worker.failures - 1, 16))
+        worker.not_before = self.now() + pause
+        return pause
 
     def stop(self) -> None:
         """Asks every worker to finish its job; interrupts it after the grace time, and ends it if it does not answer."""
@@ -76,7 +108,10 @@ class Supervisor:
             running = [process for process in running if process.poll() is None]
             for process in running:
                 with suppress(ProcessLookupError):
-                    process.send_signal(number)
+                    if number == signal.SIGKILL:
+                        _kill(process)
+                    else:
+                        process.send_signal(number)
             self._wait(running, seconds)
 
     def _wait(self, running: Sequence[subprocess.Popen[bytes]], seconds: float | None) -> None:
@@ -84,6 +119,15 @@ class Supervisor:
         for process in running:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(None if ends is None else max(0.0, ends - self.now()))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and, if it leads a group, whatever it started in that."""
+    with suppress(ProcessLookupError):
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def _ending(code: int) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.commit.failure import was_interrupted
@@ -30,6 +31,13 @@ POLL_SECONDS = 2.0
 _BEATS = 4
 """Heartbeats in the time of a claim."""
 _INTERRUPTED_SECONDS = 5.0
+_REPORT_SECONDS = 600.0
+"""How long the end of a job waits for a state store that is away. Without it, no other job can be claimed either."""
+
+
+def end_process() -> None:
+    """Ends this process at once. Whatever it started ends by itself, and the next worker resumes the run."""
+    os._exit(1)
 
 
 @dataclass
@@ -40,18 +48,22 @@ class Worker:
     reporter: Reporter
     settings: ServiceSettings
     should_leave: Callable[[int], str | None] = lambda _: None
+    parent: int | None = None
+    """The process that started this one. The worker ends when that has ended."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when the worker should claim nothing more."""
+    end_process: Callable[[], None] = end_process
     done: int = 0
 
-    def work(self, stop: threading.Event) -> str | None:
+    def work(self) -> str | None:
         """Works until it is asked to stop, or until the process should be replaced; returns why, None for a stop."""
-        parent = os.getppid()
-        while not stop.is_set():
-            if os.getppid() != parent:
+        while not self.stop.is_set():
+            if self.parent is not None and os.getppid() != self.parent:
                 return "the service has ended"
             if (why := self.should_leave(self.done)) is not None:
                 return why
             if not self._worked():
-                stop.wait(POLL_SECONDS)
+                self.stop.wait(POLL_SECONDS)
         return None
 
     def _worked(self) -> bool:
@@ -72,7 +84,7 @@ class Worker:
         log.info("%s: %s begins", job.table, job.operation)
         end = self._carried_out(job)
         self.done += 1
-        if self.reporter.finish(job, end):
+        if self._reported(job, end):
             log.info("%s: %s %s: %s", job.table, job.operation, _verb(end), end.message)
         else:
             log.warning("%s: %s ended, and was not recorded: the job belongs to another worker", job.table, job.operation)
@@ -83,22 +95,48 @@ class Worker:
             lambda: self.reporter.beat(job, self.settings.claim_seconds),
             seconds=self.settings.claim_seconds / _BEATS,
             max_seconds=self.settings.max_job_seconds,
+            on_hang=lambda why: self._hang(job, why),
         )
         try:
             with heartbeat:
                 return self.carry_out(job)
         except KeyboardInterrupt:
-            return _interrupted(heartbeat.interruption)
+            return self._interrupted(heartbeat.interruption)
         except Exception as error:
             if was_interrupted(error):
-                return _interrupted(heartbeat.interruption)
+                return self._interrupted(heartbeat.interruption)
             if not isinstance(error, NeveError):
                 log.exception("%s: %s raised", job.table, job.operation)
             return JobEnd.of_error(error, job.attempts)
 
+    def _interrupted(self, why: Interruption | None) -> JobEnd:
+        if why is None:  # by a person or the supervisor, who want no further job either
+            self.stop.set()
+        return interrupted_end(why)
 
-def _interrupted(why: Interruption | None) -> JobEnd:
-    """The job of a worker that was told to stop goes back into the queue; the next claim resumes its run."""
+    def _hang(self, job: Job, why: Interruption) -> None:
+        """Called in the thread of the heartbeat."""
+        try:
+            self.reporter.finish(job, interrupted_end(why))
+        except StateError as error:
+            log.warning("the state store cannot be used: %s", error)
+        finally:
+            self.end_process()
+
+    def _reported(self, job: Job, end: JobEnd) -> bool:
+        ends = time.monotonic() + _REPORT_SECONDS
+        while True:
+            try:
+                return self.reporter.finish(job, end)
+            except StateError as error:
+                if self.stop.is_set() or time.monotonic() > ends:
+                    raise
+                log.warning("%s: the end of %s cannot be recorded yet: %s", job.table, job.operation, error)
+                self.stop.wait(POLL_SECONDS)
+
+
+def interrupted_end(why: Interruption | None) -> JobEnd:
+    """The end of a job that was interrupted. If its worker was told to stop, the next claim resumes its run."""
     if why is Interruption.TOO_LONG:
         return JobEnd(JobState.FAILED, "too-long", str(why))
     if why is Interruption.CANCELLED:

@@ -42,10 +42,12 @@ def lock_queue(connection: Connection) -> None:
 def choose(connection: Connection, terms: ClaimTerms, now: int) -> Any:
     """The row to claim, locked; None if no job may be claimed.
 
-    Jobs whose claim has ended go first, since their table waits for them, then the highest rank, then the oldest.
+    Jobs whose worker died go first, since their table waits for them, then the highest rank, then the oldest. None begins after
+    its window has closed.
     """
-    query = select(schema.jobs).where(or_(_abandoned(now), _free(now)), *_within(connection, terms, now))
-    first = case((_c.state == CLAIMED, 0), else_=1)
+    open_ = or_(_c.not_after_ms.is_(None), _c.not_after_ms > now)
+    query = select(schema.jobs).where(or_(abandoned(now), _free(now)), open_, *_within(connection, terms, now))
+    first = case((or_(_c.state == CLAIMED, _c.deaths > 0), 0), else_=1)
     ordered = query.order_by(first, _c.rank.desc(), _c.created_ms, _c.job_id).limit(1)
     return connection.execute(ordered.with_for_update(skip_locked=True)).first()
 
@@ -62,12 +64,13 @@ def settle_claims(connection: Connection, now: int, claim_ms: int) -> None:
     """
     too_far = and_(_c.state == CLAIMED, _c.until_ms > now + LONGEST_MS)
     connection.execute(update(schema.jobs).where(too_far).values(until_ms=end_ms(now, claim_ms)))
-    unwanted = and_(_abandoned(now), _c.cancel_requested_ms.is_not(None))
+    unwanted = and_(abandoned(now), _c.cancel_requested_ms.is_not(None))
     end = end_values(JobState.CANCELLED, outcome="cancelled", message="cancelled after its worker had died", now=now)
     connection.execute(update(schema.jobs).where(unwanted).values(**end))
 
 
-def _abandoned(now: int) -> ColumnElement[bool]:
+def abandoned(now: int) -> ColumnElement[bool]:
+    """Jobs whose claim has ended: their worker died, or was paused for too long."""
     return and_(_c.state == CLAIMED, _c.until_ms <= now)
 
 

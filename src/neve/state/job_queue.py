@@ -17,7 +17,7 @@ from neve.scheduling.observation import Counters
 from neve.state import schema
 from neve.state.database import clock_ms, guarded, writing
 from neve.state.ends import end_ms
-from neve.state.job_claims import ClaimTerms, choose, has_valid_claim, lock_queue, settle_claims
+from neve.state.job_claims import ClaimTerms, abandoned, choose, has_valid_claim, lock_queue, settle_claims
 from neve.state.job_reading import JobReading
 from neve.state.job_rows import CLAIMED, DECISION_COLUMNS, WAITING, decision_row, end_values, ended_before, job, spent_document
 from neve.state.last_runs import note_end
@@ -73,7 +73,8 @@ class JobQueue(JobReading):
             if row is None:
                 return None
             values = {"state": CLAIMED, "claimed_by": worker, "token": row.token + 1, "attempts": row.attempts + 1}
-            change = update(schema.jobs).where(_c.job_id == row.job_id).values(**values, until_ms=end_ms(now, claim_ms))
+            values |= {"deaths": _deaths(row), "until_ms": end_ms(now, claim_ms)}
+            change = update(schema.jobs).where(_c.job_id == row.job_id).values(**values)
             return job(connection.execute(change.returning(schema.jobs)).one())
 
     def beat(self, claimed: Job, *, now_ms: int, claim_ms: int) -> Job | None:
@@ -145,9 +146,26 @@ class JobQueue(JobReading):
             if row.cancel_requested_ms is not None:
                 values = end_values(JobState.CANCELLED, outcome="cancelled", message=message or "cancelled", now=now)
             else:
-                values = {"state": WAITING, "claimed_by": None, "until_ms": None, "message": storable(message)}
-                values |= {"not_before_ms": now + wait_ms, **_merged(connection, row, now)}
+                values = _given_back(connection, row, now, now + wait_ms, message)
             return connection.execute(_change(claimed, **values)).rowcount == 1
+
+    def give_back_abandoned(self, *, since_ms: int, now_ms: int, scheduler: str | None = None) -> int:
+        """Puts jobs back whose claim ended before a moment and that nobody took over since; returns how many.
+
+        Their target may be gone, their window closed, their workers dead: as waiting jobs they can be decided upon again, and
+        do not keep other jobs from their table. `scheduler` is as in `enqueue`.
+        """
+        with guarded(self._engine, "write to"), writing(self._engine) as connection:
+            lock_queue(connection)
+            require_scheduler(connection, scheduler)
+            now = clock_ms(connection, now_ms)
+            lost = select(schema.jobs).where(abandoned(now - max(0, now_ms - since_ms)), _c.cancel_requested_ms.is_(None))
+            rows = connection.execute(lost.with_for_update()).all()
+            for row in rows:
+                values = _given_back(connection, row, now, 0, "its worker died, and nobody took it over")
+                change = update(schema.jobs).where(_c.job_id == row.job_id)
+                connection.execute(change.values(**values, deaths=_deaths(row)))
+            return len(rows)
 
     def cancel(self, job_id: str, *, now_ms: int, message: str = "cancelled") -> Job | None:
         """Cancels a job that waits or whose claim has ended, or asks the worker of a claimed one to stop.
@@ -189,6 +207,8 @@ class JobQueue(JobReading):
 def _new_row(decision: Decision, *, now_ms: int, now: int) -> dict[str, Any]:
     wait_ms = decision.not_before_ms - now_ms
     row = {**decision_row(decision), "not_before_ms": now + wait_ms if wait_ms > 0 else 0}
+    if decision.not_after_ms is not None:
+        row["not_after_ms"] = now + decision.not_after_ms - now_ms
     return row | {"job_id": str(uuid4()), "state": WAITING, "created_ms": now}
 
 
@@ -208,6 +228,17 @@ def _waiting_for(connection: Connection, keys: list[tuple[str, str]]) -> list[Jo
     key = tuple_(_c.table_uuid, _c.operation)
     queries = (select(schema.jobs).where(_c.state == WAITING, key.in_(some)) for some in batches(keys))
     return [job(row) for query in queries for row in connection.execute(query.order_by(_c.table_uuid, _c.operation))]
+
+
+def _deaths(row: Any) -> int:
+    """How often a worker died with the job, if the one that has the claim of this row has."""
+    return int(row.deaths) + int(row.state == CLAIMED)
+
+
+def _given_back(connection: Connection, row: Any, now: int, not_before_ms: int, message: str | None) -> dict[str, Any]:
+    """The columns that change when a claimed job waits again, merged with one that waits for the same."""
+    values = {"state": WAITING, "claimed_by": None, "until_ms": None, "message": storable(message)}
+    return {**values, "not_before_ms": not_before_ms, **_merged(connection, row, now)}
 
 
 def _merged(connection: Connection, row: Any, now: int) -> dict[str, Any]:
