@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from neve.health.not_due import NotDue
 from neve.render.demo import DemoCompaction, Query, compactions_text
 from neve.render.resuming import remaining_text
 from neve.render.run import record_text, run_line
@@ -122,6 +123,14 @@ def test_a_kernel_comes_with_why_others_would_not() -> None:
             "1, but v1 went (run abababab)",
         ),
         (SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept"), "none: every snapshot is kept"),
+        (
+            SnapshotExpiry(
+                outcome=RunOutcome.NOTHING_TO_DO,
+                reason="every snapshot is kept",
+                not_due=(NotDue(rule="age", what="oldest snapshot", due_ms=86_400_000),),
+            ),
+            "none: every snapshot is kept. Oldest snapshot, due at 1970-01-02 00:00:00 UTC",
+        ),
         (SnapshotExpiry(outcome=RunOutcome.FAILED, reason="the compaction failed"), "none: the compaction failed"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from neve.api import Neve
 from neve.context.connection import Connection
 from neve.errors import BadRequestError, CommitIncidentError, RunTakenOverError
+from neve.health.not_due import NotDue
 from neve.maintenance.expiry import ExpiryRecord
 from neve.operations.expire_after import ExpireAfter
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
@@ -23,10 +24,10 @@ def held() -> None:
     """The lease is held."""
 
 
-def after(answer: ExpiryRecord | Exception | None, asked: list[Any] | None = None) -> ExpireAfter:
+def after(answer: ExpiryRecord | Exception | NotDue, asked: list[Any] | None = None) -> ExpireAfter:
     """An expiry that ends so."""
 
-    def expire(*args: Any) -> ExpiryRecord | None:
+    def expire(*args: Any) -> ExpiryRecord | NotDue:
         if asked is not None:
             asked.append(args)
         if isinstance(answer, Exception):
@@ -75,8 +76,9 @@ def test_an_error_of_the_expiry_is_in_the_record_and_an_incident_stops_the_run()
 
 def test_where_nothing_was_compacted_the_expiry_takes_the_lease_itself_and_its_errors_are_raised() -> None:
     asked: list[Any] = []
-    done = after(None, asked).alone(make_empty_record())
-    assert done.expiry == SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept")
+    rule = NotDue(rule="snapshots", what="snapshots past their time", measured=0, threshold=1, due_ms=1_000_000)
+    done = after(rule, asked).alone(make_empty_record())
+    assert done.expiry == SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept", not_due=(rule,))
     assert asked == [(done.run_id, None)]
     with pytest.raises(RunTakenOverError):
         after(RunTakenOverError("taken over")).alone(make_empty_record())

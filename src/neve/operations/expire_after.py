@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from neve.context.table import TableContext
 from neve.errors import BadRequestError, CommitIncidentError
+from neve.health.not_due import NotDue
 from neve.maintenance.expiry import ExpiryRecord
-from neve.operations.expire_snapshots import expire_and_record, reasons_to_expire, terms_of
+from neve.operations.expire_snapshots import due_next, expire_and_record, reasons_to_expire, terms_of
 from neve.operations.requests import ExpireRequest
 from neve.rewrite.record import GroupState, RunOutcome, RunRecord, SnapshotExpiry
 from neve.table.state import MAIN
@@ -25,8 +26,9 @@ Held = Callable[[], None]
 class ExpireAfter:
     """The expiry of one table after its compaction."""
 
-    expire: Callable[[str | None, Held | None], ExpiryRecord | None]
-    """Expires snapshots after the run with this id; takes the lease itself unless it is held. None if nothing was due."""
+    expire: Callable[[str | None, Held | None], ExpiryRecord | NotDue]
+    """Expires snapshots after the run with this id; takes the lease itself unless it is held. NotDue if it had nothing
+    to do."""
 
     @classmethod
     def of(cls, context: TableContext, retention_hours: float | None) -> ExpireAfter:
@@ -35,12 +37,12 @@ class ExpireAfter:
             raise BadRequestError(f"Cannot keep snapshots for {retention_hours:g} hours: that is not in the past")
         request = ExpireRequest(older_than=f"{retention_hours} h" if retention_hours is not None else None)
 
-        def expire(after_run: str | None, assert_held: Held | None) -> ExpiryRecord | None:
+        def expire(after_run: str | None, assert_held: Held | None) -> ExpiryRecord | NotDue:
             # Where there was nothing to compact, the record of the compaction is not stored.
             with context.fresh(MAIN, part_of_another=assert_held is not None) as now:
                 terms = replace(terms_of(now, request, flag="--snapshot-retention-hours"), after_run=after_run)
                 if assert_held is None and not reasons_to_expire(now, terms):
-                    return None  # found without Spark
+                    return due_next(now, terms)  # found without Spark
                 return expire_and_record(now, terms, assert_held)
 
         return cls(expire)
@@ -70,9 +72,10 @@ def _unfit(record: RunRecord) -> str | None:
     return f"the commit outcome of {counted(in_doubt, 'group')} is unknown" if in_doubt else None
 
 
-def _outcome(done: ExpiryRecord | None) -> SnapshotExpiry:
-    if done is None or done.outcome is RunOutcome.NOTHING_TO_DO:
-        return SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept")
+def _outcome(done: ExpiryRecord | NotDue) -> SnapshotExpiry:
+    if isinstance(done, NotDue) or done.outcome is RunOutcome.NOTHING_TO_DO:
+        rules = (done,) if isinstance(done, NotDue) else done.not_due
+        return SnapshotExpiry(outcome=RunOutcome.NOTHING_TO_DO, reason="every snapshot is kept", not_due=rules)
     return SnapshotExpiry(
         run_id=done.run_id,
         outcome=done.outcome,

@@ -113,8 +113,13 @@ def is_due(context: TableContext) -> Judgement:
     terms = terms_of(context, ExpireRequest())
     if reasons := reasons_to_expire(context, terms):
         return Judgement(due=True, why="; ".join(reasons))
-    history, pinned = SnapshotHistory.of(context.state), context.pinned(context.uuid)
-    return Judgement.unmet(next_expiry(history, terms.rules, now_ms=context.clock.now_ms(), pinned=pinned))
+    return Judgement.unmet(due_next(context, terms))
+
+
+def due_next(context: TableContext, terms: ExpiryTerms) -> NotDue:
+    """When there will be something to expire, by metadata alone."""
+    history, pinned = SnapshotHistory.of(context.state), context.pinned(context.uuid, terms.after_run)
+    return next_expiry(history, terms.rules, now_ms=context.clock.now_ms(), pinned=pinned)
 
 
 def terms_of(context: TableContext, request: ExpireRequest, *, flag: str = "--older-than") -> ExpiryTerms:

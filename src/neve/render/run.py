@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.health.condition import Condition
+from neve.health.not_due import sentences
 from neve.render.bars import Tidy
 from neve.render.clustering import clustering_table, clustering_title
 from neve.render.not_due import not_due_section
@@ -145,7 +146,8 @@ def _kernels(record: RunRecord) -> RenderableType:
 def _expiry(expiry: SnapshotExpiry) -> RenderableType:
     if expiry.outcome is RunOutcome.FAILED or expiry.run_id is None:
         style = "yellow" if expiry.outcome is RunOutcome.FAILED else ""
-        return Text(f"none: {printable(expiry.reason or '')}", style=style)
+        when = f". {sentences(expiry.not_due)}" if expiry.not_due else ""
+        return Text(printable(f"none: {expiry.reason or ''}{when}"), style=style)
     files = sized_files(expiry.files, expiry.size_bytes, expiry.files_without_size)
     needless = f"; {files} are no longer needed" if expiry.files else ""
     reason = f", but {printable(expiry.reason)}" if expiry.reason else ""

@@ -80,6 +80,8 @@ class SnapshotExpiry(Frozen):
     """How many files no snapshot needs any more; they are in the quarantine."""
     size_bytes: int = 0
     files_without_size: int = 0
+    not_due: tuple[NotDue, ...] = ()
+    """If there was none to expire: when there will be."""
 
 
 class Record(Timed):
