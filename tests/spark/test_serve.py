@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.builders.table_contents import duckdb_rows
+from tests.builders.table_contents import duckdb_query, duckdb_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 POLICIES = """
 kind: policy
@@ -104,3 +108,33 @@ def test_a_job_of_a_submit_target_runs_by_spark_submit(directory: Path) -> None:
     assert files_and_rows(directory) == (1, before[1])
     run = neve(directory, "runs", "show", str(job["run_id"]), "--json")
     assert json.loads(run.stdout)["run"]["outcome"] == "done"
+
+
+def test_the_history_of_the_service_is_read_by_spark_and_duckdb_and_maintained_like_any_table(
+    directory: Path, spark: SparkSession
+) -> None:
+    settings = directory / "neve.yaml"
+    settings.write_text(settings.read_text(encoding="utf-8") + "service:\n  history-namespace: lake.neve\n", encoding="utf-8")
+    for arguments in ([], ["--policies", str(directory / "policies.yaml")], [], []):
+        told = neve(directory, "serve", "--once", *arguments)
+        assert told.returncode == 0, told.stderr
+    with table_catalog(directory) as catalog:
+        runs, health = (catalog.load_table(("neve", name)) for name in ("runs", "health"))
+        seen = duckdb_rows(health)
+        assert len(list(health.scan().plan_files())) > 1
+        [run] = duckdb_query(f"SELECT table_name, operation, outcome FROM iceberg_scan('{runs.metadata_location}')")
+    assert run == {"table_name": "lake.sales.orders", "operation": "compact", "outcome": "done"}
+    by_spark = spark.read.format("iceberg").load(runs.metadata_location).select("table_name", "files_compacted", "finished")
+    [row] = by_spark.collect()
+    assert (row.table_name, row.files_compacted) == ("lake.sales.orders", 8)
+    told = neve(directory, "compact", "neve.health", "--force")
+    assert told.returncode == 0, told.stderr
+    again = neve(directory, "serve", "--once")
+    assert again.returncode == 0, again.stderr
+    with table_catalog(directory) as catalog:
+        health = catalog.load_table(("neve", "health"))
+        assert set(seen) <= set(duckdb_rows(health))
+        by_spark = spark.read.format("iceberg").load(health.metadata_location)
+        assert by_spark.count() == by_spark.select("table_uuid", "inspected").distinct().count()
+        listed = neve(directory, "policy", "list", "--json")
+    assert "neve-history" in listed.stdout

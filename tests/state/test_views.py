@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from neve.scheduling.history_tables import HEALTH, HISTORY_TABLES, HistoryTable
 from neve.state import StateStore
 from neve.state.rows import Run
 from neve.state.schema import VIEWS
-from tests.builders.jobs import NOW, decision
+from tests.builders.jobs import NOW, decision, inspected, observation
 from tests.builders.table_histories import ITEMS, ORDERS, make_history
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "history.md"
@@ -103,6 +104,34 @@ def test_jobs_have_their_times(history: StateStore) -> None:
     [job] = rows(history, "SELECT * FROM v_jobs")
     assert (job["day"], job["created_at"], job["started_at"]) == ("2026-09-20", "2026-09-20 14:13:20", "2026-09-20 14:14:20")
     assert (job["waited_seconds"], job["worked_seconds"]) == (60.0, 60.0)
+
+
+@pytest.mark.parametrize("described", HISTORY_TABLES, ids=lambda described: str(described.name))
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_rows_of_a_view_come_in_batches_the_oldest_first_without_those_that_have_not_ended(
+    history: StateStore, described: HistoryTable, batch: int
+) -> None:
+    history.jobs.enqueue([decision("waiting")], NOW)
+    moment = described.source(described.moment)
+    wanted: dict[str, Any] = {"moment": moment, "key": described.key, "batch": batch}
+    columns = [described.source(column) for column in described.columns]
+    batches = list(history.view_rows(described.view, columns, since_ms=0, **wanted))
+    found = [row for one in batches for row in one]
+    assert {len(one) for one in batches[:-1]} <= {batch}
+    assert len(found) == {"runs": 3, "jobs": 1, "health": 3}[described.name]
+    assert [row[moment] for row in found] == sorted(row[moment] for row in found)
+    assert {tuple(row) for row in found} == {tuple(columns)}
+    later = history.view_rows(described.view, columns, since_ms=found[-1][moment], **wanted)
+    assert [row[moment] for one in later for row in one][-1] == found[-1][moment]
+    assert list(history.view_rows(described.view, columns, since_ms=found[-1][moment] + 1, **wanted)) == []
+
+
+def test_rows_that_ended_at_the_same_moment_come_once_each(store: StateStore) -> None:
+    for number in range(7):
+        store.fleet.add_health([observation(f"t{number}", inspected=inspected(NOW, health=number))])
+    wanted: dict[str, Any] = {"moment": HEALTH.source(HEALTH.moment), "key": HEALTH.key, "batch": 2}
+    batches = store.view_rows(HEALTH.view, ["table_uuid", "inspected_ms"], since_ms=0, **wanted)
+    assert [row["table_uuid"] for one in batches for row in one] == [f"uuid-t{number}" for number in range(7)]
 
 
 def test_health_has_the_newest_of_each_table_marked(history: StateStore) -> None:

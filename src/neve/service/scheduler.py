@@ -27,6 +27,7 @@ from neve.scheduling.prediction import Costs
 from neve.scheduling.targets import RunTarget
 from neve.service.fleet_round import ObservedRound, ObserverBounds
 from neve.service.fleet_store import StoredFleet
+from neve.service.history_writer import HistoryWriter
 from neve.service.notify.digest_source import open_digests
 from neve.service.observer import Observer
 from neve.state.roles import SCHEDULER, RoleLostError
@@ -60,6 +61,7 @@ class Scheduler:
         self._documents: tuple[StoredDocument, ...] = ()
         self._resolver = PolicyResolver((), operations=option_names())
         self._troubles: dict[str, str] = {}
+        self._history = HistoryWriter(connection, store)
         self._digests = open_digests(store, connection.settings.notifications)
         self.observed: ObservedRound | None = None
         """What the last round observed."""
@@ -86,6 +88,8 @@ class Scheduler:
             return None
         self._tell(observed, decided)
         self._digests.write_due(now_ms)
+        with self._keeping_role():
+            self._history.write_due(now_ms)
         self._prune(now_ms)
         return decided
 

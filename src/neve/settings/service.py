@@ -55,6 +55,15 @@ class ServiceSettings(Section):
     keep_jobs_seconds: Seconds = Field(
         90 * 86400, alias="keep-jobs", description="Jobs that ended longer ago are forgotten.", gt=0
     )
+    history_namespace: str | None = Field(
+        None,
+        description="A namespace, such as `lake.neve`, in which the service keeps its history as Iceberg tables. None are kept "
+        "unless it is set.",
+        min_length=1,
+    )
+    history_every_seconds: Seconds = Field(
+        3600, alias="history-every", description="How often new history is appended to these tables.", gt=0
+    )
     targets: dict[str, TargetSettings] = Field(
         default={}, description="Places where jobs run, by name. `local` is always there, with one job at a time unless set."
     )

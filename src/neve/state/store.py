@@ -7,7 +7,7 @@ database libraries are loaded when a store is really opened, since most first lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from neve.errors import StateError
@@ -139,6 +139,12 @@ class StateStore:
         from neve.state.roles import Roles
 
         return Roles(self._engine)
+
+    def view_rows(self, view: str, columns: Sequence[str], **wanted: Any) -> Iterator[list[dict[str, Any]]]:
+        """Yields rows of a view in batches; see `view_rows.view_rows`."""
+        from neve.state import view_rows
+
+        return view_rows.view_rows(self._engine, view, columns, **wanted)
 
     def history(self, wanted: str, *, since_ms: int, runs: int) -> History:
         """Health, runs and cost of the tables that match a glob or have this name, since a moment."""
