@@ -30,7 +30,7 @@ def read(place: Path) -> Read:
         for name, text in zip("abcd", texts, strict=False):
             (directory / f"{name}.yaml").write_text(dedent(text))
         path = "policies" if len(texts) > 1 else "policies/a.yaml"
-        return read_policies(path, Vocabulary(operation_problems, ["local", "cluster"], ["ops"], teams))
+        return read_policies(path, Vocabulary(operation_problems, ["local", "cluster"], ["ops"], teams, option_names()))
 
     return read
 
@@ -198,6 +198,17 @@ def test_a_name_is_used_once_for_each_kind_in_all_files(read: Read) -> None:
         (
             "kind: policy\nname: a\ntables: x\ntriggers: {commits: 1}\noperations: [expire, expire]\n",
             ("line 5: operations[1]: expire is listed twice; use one policy for each"),
+        ),
+        (
+            "kind: policy\nname: a\ntables: x\ntriggers: {commits: 1}\noperations: expire\nwhere: day > '2026-01-01'\n",
+            "line 6: where: limits none of the operations expire; those that take it are cluster, compact",
+        ),
+        (
+            "kind: policy\nname: a\ntables: x\ntriggers: {commits: 1}\noperations: [compact, maintain]\npartitions: p=1\n",
+            (
+                "line 6: partitions: maintain works on the whole table; name the operations that should keep to this part: "
+                "cluster, compact"
+            ),
         ),
         (
             "kind: policy\nname: a\ntables: x\ntriggers: {small_files: 1}\n",

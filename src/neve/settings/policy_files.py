@@ -32,6 +32,7 @@ STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml"})
 _MODELS: Mapping[str, type[PolicyDocument | TeamDocument]] = {"policy": PolicyDocument, "team": TeamDocument}
 _PLACEHOLDERS: Mapping[str, dict[str, str]] = {"policy": {"name": "unnamed", "tables": "*"}, "team": {"name": "unnamed"}}
+_MAINTAIN = "maintain"
 _HINT = "The guide (docs/guide/policies.md) describes every key. Nothing was applied."
 
 Lines = Mapping[tuple[Any, ...], int]
@@ -54,6 +55,8 @@ class Vocabulary:
     channels: Collection[str]
     teams: Collection[str] = ()
     """Teams in force that the files need not contain."""
+    operation_options: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The options that each operation takes; what is not known is not checked."""
 
 
 @dataclass
@@ -266,12 +269,25 @@ def _check_operations(entry: _Entry, document: PolicyDocument, vocabulary: Vocab
         seen.add(choice.name)
         for path, reason in vocabulary.operation_problems(choice):
             entry.complain(("operations", index, *path), reason)
+    for key, value in (("partitions", document.partitions), ("where", document.where)):
+        if value and vocabulary.operation_options and (why := _limits_nothing(key, seen, vocabulary.operation_options)):
+            entry.complain((key,), why)
     whole = with_workload_preset(document)
     is_due_by = (
         whole.triggers.makes_due or whole.schedule.cron or not entry.dropped.isdisjoint(("triggers", "schedule", "preset"))
     )
     if document.enabled and document.operations and not is_due_by:
         entry.complain(("operations",), "nothing makes them due: add triggers, a cron schedule or a preset")
+
+
+def _limits_nothing(key: str, operations: Collection[str], options: Mapping[str, Collection[str]]) -> str | None:
+    """Why an operation would work on more than this key says."""
+    takers = sorted(name for name, taken in options.items() if key in taken)
+    if _MAINTAIN in operations:
+        return f"maintain works on the whole table; name the operations that should keep to this part: {', '.join(takers)}"
+    if operations and not any(name in takers for name in operations):
+        return f"limits none of the operations {', '.join(sorted(operations))}; those that take it are {', '.join(takers)}"
+    return None
 
 
 def _check_knobs(entry: _Entry, document: PolicyDocument) -> None:
