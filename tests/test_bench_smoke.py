@@ -276,6 +276,22 @@ def test_a_page_gets_the_tables_that_there_are_and_keeps_the_rest() -> None:
     assert filled(once, {"x": "new\n"}) == once
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_the_service_compacts_each_table_and_tells_what_one_more_costs(tmp_path: Path) -> None:
+    found = left_by("serve", tmp_path)
+    assert [row["tables"] for row in found["rows"]] == [1, 3]
+    assert found["per_run"].keys() == {"cpu_seconds", "wall_seconds"}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_benchmark_of_the_file_index_finds_the_orphans_and_nothing_else(tmp_path: Path) -> None:
+    found = left_by("orphan_index", tmp_path)
+    assert [row["case"] for row in found["rows"]][:2] == ["index, cold", "index, no table changed"]
+    assert found["rows"][1]["reads"] < found["rows"][0]["reads"]
+
+
 def test_the_benchmark_of_fleets_reads_each_table_once(tmp_path: Path) -> None:
     found = left_by("fleet", tmp_path)
     assert [(one["name"], one["read"], one["jobs"]) for one in found["rounds"]] == [

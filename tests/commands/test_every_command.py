@@ -71,6 +71,7 @@ FLAGS = {
     "--format": "",
     "--add-modules": "",  # of Java
     "--name": "",  # of a hidden command
+    "--parent": "",
     "--target": "",
     "--set": "serve",
     "--properties-file": "",  # of spark-submit

@@ -206,6 +206,27 @@ def test_what_holds_for_a_table_is_explained_with_origins(applied: Run, monkeypa
     assert lines[-2:] == ["  team data: bytes 2 TB per day (UTC)", "  team data: 2 runs at a time"]
 
 
+def test_values_of_a_preset_or_of_a_tighter_limit_are_explained_with_their_origins(
+    neve: Run, warehouse: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(
+        "kind: policy\nname: streams\ntables: local.db.*\npreset: streaming\noperations: [compact]\n"
+        "triggers: {commits: 100}\nlimits: {per-run: {bytes: 5 GB}}\n---\n"
+        "kind: policy\nname: frugal\ntables: local.*\nlimits: {per-run: {money: 2}}\n",
+        encoding="utf-8",
+    )
+    neve("policy", "apply", "-f", str(file), "--warehouse", str(warehouse))
+    told = [
+        " ".join(line.split()) for line in neve("policy", "explain", "db.v1", "--warehouse", str(warehouse)).stdout.splitlines()
+    ]
+    assert "triggers commits 100, since-last-run 24 h (preset streaming)" in told
+    assert "per run bytes 5 GB, money 2.0 (policy frugal)" in told
+    found = document(neve("policy", "explain", "db.v1", "--json", "--warehouse", str(warehouse)))
+    [compact] = found["operations"]
+    assert compact["rule"]["origins"] == {"triggers.since-last-run": "preset streaming", "per-run.money": "policy frugal"}
+
+
 def test_a_table_that_is_not_there_cannot_be_explained(applied: Run) -> None:
     result = applied("policy", "explain", "db.nothing")
     assert result.exit_code == 2

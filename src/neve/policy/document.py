@@ -229,6 +229,12 @@ def _with_units(part: Any) -> Any:
     return {key: _UNITS[key](value) if key in _UNITS else _with_units(value) for key, value in part.items()}
 
 
+def written_triggers(triggers: Triggers) -> dict[str, Any]:
+    """Returns triggers as people write them."""
+    written: dict[str, Any] = _with_units(triggers.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    return written
+
+
 def written_amounts(amounts: Amounts) -> dict[str, Any]:
     """Returns amounts as people write them."""
     written: dict[str, Any] = _with_units(amounts.model_dump(mode="json", by_alias=True, exclude_defaults=True))

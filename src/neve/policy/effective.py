@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from neve.policy.document import Amounts, Document, OperationChoice, PolicyDocument, Schedule, TeamDocument, Triggers
+from neve.policy.document import Amounts, Document, OperationChoice, PolicyDocument, Schedule, TeamDocument, Triggers, kebab
 from neve.policy.selector import matches, specificity
-from neve.policy.workload_presets import AUTO, TARGET_KEY, automatic_target, with_workload_preset
+from neve.policy.workload_presets import AUTO, TARGET_KEY, automatic_target, keys_of_preset, with_workload_preset
 from neve.table.frozen import Frozen
 
 
@@ -37,6 +37,8 @@ class OperationRule(Frozen):
     """The tightest of all that match."""
     target: str = "auto"
     priority: int = 0
+    origins: dict[str, str] = {}
+    """Where values come from that the policy does not set itself, by key: `triggers.commits`, `per-run.bytes`."""
 
 
 class DayLimit(Frozen):
@@ -123,14 +125,14 @@ def _resolve(
     owner = next((policy.owner for policy in enabled if policy.owner), "")
     team = teams.get(owner)
     deciding = _deciding(found)
-    limits = [*(policy.limits.per_run for policy in enabled), *([team.limits.per_run] if team else [])]
-    per_run = tightest(limits)
+    limits = {f"policy {policy.name}": policy.limits.per_run for policy in enabled}
+    limits |= {f"team {team.name}": team.limits.per_run} if team else {}
     return EffectivePolicy(
         table="",
         owner=owner,
         policies=tuple(policy.name for policy in found),
         rules=tuple(
-            _rule(policy, choice, owner=owner, per_run=per_run, taken=operations[choice.name])
+            _rule(policy, choice, owner=owner, limits=limits, taken=operations[choice.name])
             for policy, choice in deciding
             if policy.enabled and choice.name in operations
         ),
@@ -152,7 +154,7 @@ def _deciding(found: Sequence[PolicyDocument]) -> list[tuple[PolicyDocument, Ope
 
 
 def _rule(
-    policy: PolicyDocument, choice: OperationChoice, *, owner: str, per_run: Amounts, taken: frozenset[str]
+    policy: PolicyDocument, choice: OperationChoice, *, owner: str, limits: Mapping[str, Amounts], taken: frozenset[str]
 ) -> OperationRule:
     options = option_names(choice.options)
     persistent = {"partitions": list(policy.partitions) or None, "where": policy.where}
@@ -164,10 +166,21 @@ def _rule(
         options=options | added,
         schedule=policy.schedule,
         triggers=policy.triggers,
-        per_run=per_run,
+        per_run=tightest(limits.values()),
         target=policy.target,
         priority=policy.priority,
+        origins=_origins(policy, limits),
     )
+
+
+def _origins(policy: PolicyDocument, limits: Mapping[str, Amounts]) -> dict[str, str]:
+    """Where values come from that the policy does not set itself."""
+    found = dict.fromkeys(keys_of_preset(policy), f"preset {policy.preset}")
+    for name, value in tightest(limits.values()):
+        setters = [origin for origin, amounts in limits.items() if value is not None and getattr(amounts, name) == value]
+        if setters and f"policy {policy.name}" not in setters:
+            found[f"per-run.{kebab(name)}"] = setters[0]
+    return found
 
 
 def option_names(options: Mapping[str, Any]) -> dict[str, Any]:

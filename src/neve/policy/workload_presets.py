@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from neve.policy.document import PolicyDocument, Schedule, Triggers
+from neve.policy.document import PolicyDocument, Schedule, Triggers, kebab
 from neve.table.frozen import Frozen
 from neve.table.units import GIB, MIB, TIB
 
@@ -92,6 +92,23 @@ def with_workload_preset(document: PolicyDocument) -> PolicyDocument:
         "knobs": preset.knobs | document.knobs,
     }
     return document.model_copy(update=merged)
+
+
+def keys_of_preset(merged: PolicyDocument) -> tuple[str, ...]:
+    """Returns the keys of triggers and schedule that such a document has from its preset: `triggers.since-last-run`."""
+    if merged.preset is None:
+        return ()
+    preset = WORKLOAD_PRESETS[merged.preset]
+    parts: dict[str, tuple[Triggers | Schedule, Triggers | Schedule]] = {
+        "triggers": (preset.triggers, merged.triggers),
+        "schedule": (preset.schedule, merged.schedule),
+    }
+    return tuple(
+        f"{key}.{kebab(name)}"
+        for key, (theirs, in_force) in parts.items()
+        for name, value in _set_in(theirs).items()
+        if getattr(in_force, name) == value
+    )
 
 
 def _set_in(part: Triggers | Schedule) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import ndiff
 from shlex import quote
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,7 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from neve.policy.changes import ChangeKind, DocumentChange, PolicyPlan
-from neve.policy.document import Amounts, Document, PolicyDocument, Schedule, written_amounts
+from neve.policy.document import (
+    Amounts,
+    Document,
+    PolicyDocument,
+    Schedule,
+    Triggers,
+    written_amounts,
+    written_triggers,
+)
+from neve.policy.effective import OperationRule
 from neve.render.bars import Tidy
 from neve.render.phrases import moment, printable
 from neve.scheduling.explanation import OperationOutlook, TableExplanation
@@ -193,11 +202,21 @@ def _facts(one: OperationOutlook) -> Iterator[tuple[str, str]]:
     yield "last run", moment(one.last_run_ms) if one.last_run_ms else "never"
     if rule.options:
         yield "options", ", ".join(f"{key.replace('_', '-')} {value}" for key, value in rule.options.items())
+    if rule.triggers != Triggers():
+        yield "triggers", _with_origins(rule, "triggers", written_triggers(rule.triggers))
     if rule.schedule != Schedule():
-        yield "schedule", schedule_phrase(rule.schedule)
+        origins = {origin for key, origin in rule.origins.items() if key.startswith("schedule.")}
+        yield "schedule", schedule_phrase(rule.schedule) + "".join(f" ({origin})" for origin in origins)
     if rule.per_run != Amounts():
-        yield "per run", amounts_phrase(rule.per_run)
+        yield "per run", _with_origins(rule, "per-run", written_amounts(rule.per_run))
     yield "target", rule.target
+
+
+def _with_origins(rule: OperationRule, section: str, values: Mapping[str, Any]) -> str:
+    """`commits 100, since-last-run 1 day (preset streaming)`: each value, with its origin unless that is the policy."""
+    origins = {key: f" ({rule.origins[f'{section}.{key}']})" for key in values if f"{section}.{key}" in rule.origins}
+    shown = {key: key if value is True else f"{key} {value}" for key, value in values.items()}
+    return ", ".join(f"{text}{origins.get(key, '')}" for key, text in shown.items())
 
 
 def _limits(found: TableExplanation) -> Iterator[RenderableType]:

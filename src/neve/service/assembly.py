@@ -133,7 +133,7 @@ def _work_once(worker: Worker) -> None:
             raise KeyboardInterrupt
         if is_spark_dead():
             raise EnvironmentFaultError(
-                "Cannot go on: Spark has ended", hint="What is left waits. Run neve serve --once again."
+                "Cannot go on: Spark has ended", hint="What is left waits. Run `neve serve --once` again."
             )
 
 

@@ -35,7 +35,7 @@ _TRIES = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000_MS = 253_402_300_800_000
 _PROPERTIES: Mapping[str, str] = {
-    "comment": "Written by neve serve; docs/guide/history.md describes the columns.",
+    "comment": "Written by `neve serve`; docs/guide/history.md describes the columns.",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
@@ -120,7 +120,7 @@ class HistoryWriter:
             }
         )
         change = PolicyChange(kind="policy", name=POLICY, document=document)
-        self._store.policies.apply([change], by="neve serve", now_ms=now_ms, source="service.history-namespace")
+        self._store.policies.apply([change], by="the service", now_ms=now_ms, source="service.history-namespace")
         log.info("policy %s is in force for %s", POLICY, pattern)
 
 

@@ -62,7 +62,7 @@ class Serving:
                 attempt(action, what, stop)
                 stop.wait(self.tick_seconds)
 
-        thread = threading.Thread(target=repeat, name=f"neve {what}", daemon=True)
+        thread = threading.Thread(target=repeat, name=what, daemon=True)
         thread.start()
         return thread
 
