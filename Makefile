@@ -61,7 +61,7 @@ wheel: setup ## Build wheel and sdist, and run the demo from the wheel in a fres
 
 bench: setup ## Run the benchmarks on a quiet machine, an hour or two; results go to bench/out (BENCH_OPTIONS=--quick to try)
 	@status=0; $(PY) bench/inspect.py || status=1; $(PY) -m bench.planning || status=1; \
-	for name in start memory rewrite deletes oversized_deletes clustering sort_large maintenance orphan_index writers scale query simulate fleet serve; do \
+	for name in start memory rewrite deletes oversized_deletes clustering sort_large maintenance orphan_index writers scale query simulate fleet fleet_rest serve; do \
 	  $(PY) -m bench.$$name --work $(BENCH_WORK)/$$name $(BENCH_OPTIONS) || status=1; done; \
 	$(PY) -m bench.chart_page; exit $$status
 

@@ -300,3 +300,19 @@ def test_the_benchmark_of_fleets_reads_each_table_once(tmp_path: Path) -> None:
         ("no change", 0, 10),
         ("1 % changed", 1, 10),
     ]
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_fleet_behind_a_rest_catalog_reports_the_requests_that_the_server_saw(tmp_path: Path) -> None:
+    rounds = left_by("fleet_rest", tmp_path)["rounds"]
+    assert rounds[-1]["known"] == 1_000
+    assert all(one["requests"] == one["reported"] <= 600 for one in rounds)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.stack
+def test_a_short_soak_of_the_service_leaves_nothing_undone(tmp_path: Path) -> None:
+    found = left_by("soak", tmp_path)
+    assert found["runs"] >= 20
+    assert (found["left"], found["interval"][1]) == ([], 1.0)

@@ -218,11 +218,12 @@ class Scheduler:
             log.info("%s: %s is wanted: %s", decision.table, decision.operation, decision.reason)
         counts = self._store.jobs.counts()
         log.debug(
-            "%s, %d read, %d inspected, %d wait for their turn; %d jobs wait, %d run; %s",
+            "%s, %d read, %d inspected, %d wait for their turn, %s; %d jobs wait, %d run; %s",
             counted(observed.tables, "table"),
             observed.read,
             len(observed.inspected),
             observed.waiting,
+            counted(sum(observed.requests.values()), "request"),
             counts[JobState.WAITING],
             counts[JobState.CLAIMED],
             ", ".join(f"{number} {code.value}" for code, number in decided.counts.items()) or "nothing is held back",
