@@ -206,6 +206,27 @@ def test_what_holds_for_a_table_is_explained_with_origins(applied: Run, monkeypa
     assert lines[-2:] == ["  team data: bytes 2 TB per day (UTC)", "  team data: 2 runs at a time"]
 
 
+def test_an_old_version_is_shown_and_applied_again(applied: Run, policies: Path) -> None:
+    first = policies.read_text()
+    policies.write_text(first.replace("small-files: 5", "small-files: 9"))
+    applied("policy", "apply", "-f", policies.name)
+    assert "small-files: 9" in applied("policy", "show", "nightly").stdout
+    old = applied("policy", "show", "nightly", "--version", "1").stdout
+    assert "small-files: 5" in old
+    policies.write_text(old)
+    assert "    -   small-files: 9\n    +   small-files: 5\n" in applied("policy", "apply", "-f", policies.name).stdout
+    assert applied("policy", "show", "nightly").stdout == old
+
+
+def test_a_version_that_never_was_or_that_removed_the_policy_cannot_be_shown(applied: Run, policies: Path) -> None:
+    policies.write_text("kind: team\nname: data\n")
+    applied("policy", "apply", "-f", policies.name, "--prune")
+    removed, never = (applied("policy", "show", "nightly", "--version", number) for number in ("2", "7"))
+    assert (removed.exit_code, never.exit_code) == (2, 2)
+    assert "Cannot show version 2 of policy nightly: it was removed in that version" in removed.stderr
+    assert "Cannot show version 7 of policy nightly: there is no such version" in never.stderr
+
+
 def test_values_of_a_preset_or_of_a_tighter_limit_are_explained_with_their_origins(
     neve: Run, warehouse: Path, tmp_path: Path
 ) -> None:

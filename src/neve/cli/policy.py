@@ -104,21 +104,24 @@ def list_policies(call: Call) -> None:
     )
 
 
-@app.command(epilog=examples("neve policy show streams", "neve policy show streams --json | jq .documents"))
+@app.command(
+    epilog=examples(
+        "neve policy show streams",
+        "neve policy show streams --json | jq .documents",
+        "neve policy show streams --version 3 | neve policy apply -f -",
+    )
+)
 @command
-def show(call: Call, name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a policy or a team.")]) -> None:
-    """Print one policy or team as YAML."""
-    from neve.errors import BadRequestError
-    from neve.settings.section import nearest
-
+def show(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a policy or a team.")],
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="As it was in this version, which the log lists.")
+    ] = None,
+) -> None:
+    """Print one policy or team as YAML, as it is in force or as it was once."""
     with _policies(call) as policies:
-        documents = policies.documents()
-    found = [one for one in documents if one.name == name]
-    if not found:
-        close = nearest(name, [one.name for one in documents])
-        raise BadRequestError(
-            f"Cannot show policy {name}: there is none of this name{close}", hint="`neve policy list` lists them."
-        )
+        found = policies.named(name, version)
     _tell_documents(call, found)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Collection, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from neve.errors import BadRequestError
@@ -16,11 +17,15 @@ from neve.operations.policy_options import option_names as policy_option_names
 from neve.policy.changes import InForce, PolicyPlan, plan_changes
 from neve.policy.document import Document
 from neve.settings.policy_files import STDIN, Vocabulary, read_policies
+from neve.settings.section import nearest
 
 if TYPE_CHECKING:
     from neve.context.connection import Connection
     from neve.settings import Loaded
     from neve.state.policies import DocumentVersion, StoredDocument
+
+
+_ALL = 1_000_000
 
 
 def vocabulary(loaded: Loaded, teams: Collection[str] = ()) -> Vocabulary:
@@ -56,6 +61,30 @@ class Policies:
         """Versions that were applied, the newest first: of all documents, or of those with a name."""
         store = self.connection.records()
         return store.policies.history(name=name, limit=limit) if store is not None else ()
+
+    def named(self, name: str, version: int | None = None) -> tuple[Document, ...]:
+        """The documents of this name: those in force, or as they were in a version."""
+        if version is None:
+            documents = self.documents()
+            found = tuple(one for one in documents if one.name == name)
+            if not found:
+                close = nearest(name, [one.name for one in documents])
+                hint = "`neve policy list` lists them."
+                raise BadRequestError(f"Cannot show policy {name}: there is none of this name{close}", hint=hint)
+            return found
+        versions = [one for one in self.log(name, limit=_ALL) if one.version == version]
+        for one in versions:
+            if one.trouble is not None:
+                raise BadRequestError(
+                    f"Cannot read version {version} of {one.kind} {name}: {one.trouble}", hint="Use the release that wrote it."
+                )
+        kept = tuple(one.document for one in versions if one.document is not None)
+        if not kept:
+            reason = "it was removed in that version" if versions else "there is no such version"
+            raise BadRequestError(
+                f"Cannot show version {version} of policy {name}: {reason}", hint=f"`neve policy log {quote(name)}` lists them."
+            )
+        return kept
 
     def read(self, path: str, *, prune: bool = False) -> tuple[Document, ...]:
         """The documents in files. With `prune`, teams that are not among them do not count."""

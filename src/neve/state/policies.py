@@ -87,31 +87,6 @@ class PolicyStore:
             rows = [(change.kind, change.name, _document(change)) for change in wanted.values()]
             return _write(connection, rows, by=by, now_ms=now_ms, source=source)
 
-    def restore(
-        self, kind: str, name: str, version: int, *, expected_version: int, by: str, now_ms: int
-    ) -> StoredDocument | None:
-        """Applies an old version of a document again, as a new version; None if that changes nothing.
-
-        The old version of a deletion deletes. Raises PolicyConflictError as `apply` does.
-        """
-        of = (_versions.kind == kind, _versions.name == name, _versions.version == version)
-        with guarded(self._engine, "write to"), writing(self._engine) as connection:
-            _lock(connection)
-            row = connection.execute(select(schema.policy_versions).where(*of)).first()
-            if row is None:
-                raise BadRequestError(
-                    f"Cannot restore {kind} {name}: there is no version {version}", hint="List the versions with their history."
-                )
-            if (trouble := _stored(row)["trouble"]) is not None:
-                raise BadRequestError(
-                    f"Cannot restore version {version} of {kind} {name}: {trouble}", hint="Use the release that wrote it."
-                )
-            change = PolicyChange(kind=kind, name=name, expected_version=expected_version)
-            _require_versions(connection, {(kind, name): change})
-            source = f"version {version}"
-            done = _write(connection, [(kind, name, row.document)], by=by, now_ms=now_ms, source=source)
-            return done[0] if done else None
-
 
 def _by_key(changes: Iterable[PolicyChange]) -> dict[tuple[str, str], PolicyChange]:
     found: dict[tuple[str, str], PolicyChange] = {}
