@@ -27,8 +27,10 @@ from neve.python_api import (
     tags,
     ttl,
 )
+from neve.service.python_api import Service, hint
 
 __all__ = [
+    "Service",
     "after_write",
     "cluster",
     "commit",
@@ -37,6 +39,7 @@ __all__ = [
     "deletes",
     "execute",
     "expire",
+    "hint",
     "inspect",
     "maintain",
     "manifests",

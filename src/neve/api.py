@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from neve.rewrite.work_order import WorkOrder, WorkResult
     from neve.samples import Target
     from neve.settings import CatalogSettings, Loaded
+    from neve.state.history import History
     from neve.state.rows import Run
     from neve.table.state import TableName
 
@@ -223,6 +224,12 @@ class Neve:
         from neve.context.runs import find_run
 
         return find_run(self.connection.records(), self.connection.clock, run_id)
+
+    def history(self, wanted: str, *, days: int = 30, limit: int = 20) -> History:
+        """Health over time, and what runs did and cost, of one table or of all that a glob matches."""
+        from neve.context.runs import history
+
+        return history(self.connection.records(), self.connection.clock, wanted, days=days, limit=limit)
 
     def tables(self, namespace: str | None = None) -> Iterator[TableName]:
         """Tables of the default catalog; `namespace` may begin with the name of another."""

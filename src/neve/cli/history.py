@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,7 +14,6 @@ import typer
 from neve.cli.call import Call
 from neve.cli.command import command
 
-_DAY_MS = 86_400_000
 _RUNS = 20
 
 
@@ -30,23 +30,16 @@ def history(
 
     Tables that no longer exist have a history as well. Health is recorded by the inspections of `neve serve`.
     """
+    from neve.context import runs
     from neve.context.connection import SystemClock
-    from neve.context.runs import with_interrupted
     from neve.render.history import history_text
     from neve.state import StateStore
-    from neve.state.history import History
 
     clock = SystemClock()
-    since_ms = max(0, clock.now_ms() - days * _DAY_MS)
-    store = StateStore.open_existing(call.loaded.settings.state.database.reveal(os.environ))
-    if store is None:
-        found = History((), ())
-    else:
-        with store:
-            found = store.history(table, since_ms=since_ms, runs=limit)
-            found = History(found.tables, with_interrupted(found.runs, store, clock))
+    with StateStore.open_existing(call.loaded.settings.state.database.reveal(os.environ)) or nullcontext() as store:
+        found = runs.history(store, clock, table, days=days, limit=limit)
     if call.wants_json:
-        sys.stdout.write(json.dumps(_document(found, since_ms)) + "\n")
+        sys.stdout.write(json.dumps(_document(found, runs.since_ms(clock, days))) + "\n")
     else:
         call.stdout.print(history_text(found, wanted=table, days=days))
 

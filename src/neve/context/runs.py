@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from neve.ports import Clock
     from neve.rewrite.journal import JournaledRun
     from neve.state import StateStore
+    from neve.state.history import History
     from neve.state.rows import Run
 
 INTERRUPTED = "interrupted"
@@ -25,6 +26,21 @@ OWNER = "owner"
 _DAY_MS = 86_400_000
 _SEARCHED = 1_000
 """How far back a run is found that was killed, or by the beginning of its id; a whole id is always found."""
+
+
+def history(store: StateStore | None, clock: Clock, wanted: str, *, days: int, limit: int) -> History:
+    """What is known of the tables that a name or a glob matches, in the last so many days, with their newest runs."""
+    from neve.state.history import History
+
+    if store is None:
+        return History((), ())
+    found = store.history(wanted, since_ms=since_ms(clock, days), runs=limit)
+    return History(found.tables, with_interrupted(found.runs, store, clock))
+
+
+def since_ms(clock: Clock, days: int) -> int:
+    """The moment so many days ago."""
+    return max(0, clock.now_ms() - days * _DAY_MS)
 
 
 def find_run(store: StateStore | None, clock: Clock, run_id: str) -> Run:

@@ -12,7 +12,7 @@ from neve.render.bars import Tidy
 from neve.render.phrases import moment, printable
 from neve.render.run import SHORT_ID
 from neve.scheduling.job import Job, JobState, Spent
-from neve.table.units import format_bytes, format_seconds
+from neve.table.units import counted, format_bytes, format_seconds
 
 _STYLES = {JobState.DONE: "green", JobState.FAILED: "red", JobState.CLAIMED: "cyan"}
 _WORDS = {JobState.CLAIMED: "running"}
@@ -54,12 +54,19 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     facts += [("target", f"{job.target} ({job.target_reason})" if job.target_reason else job.target)]
     facts += [("options", ", ".join(f"{name}={value}" for name, value in job.options.items()))] if job.options else []
     facts += [("created", moment(job.created_ms))]
+    if job.not_after_ms is not None and job.state is JobState.WAITING:
+        facts.append(("not after", f"{moment(job.not_after_ms)}, when its window closes"))
     facts += [("started", f"{moment(job.started_ms)} by {job.claimed_by}")] if job.started_ms is not None else []
+    facts += [("attempts", _attempts(job))] if job.attempts > 1 else []
     facts += [("ended", moment(job.finished_ms))] if job.finished_ms is not None else []
     facts += [("predicted", spent_words(job.predicted))] if spent_words(job.predicted) else []
     facts += [("used", spent_words(job.actual))] if job.actual is not None and spent_words(job.actual) else []
     facts += [("result", job.message)] if job.message else []
     return facts + ([("run", f"{job.run_id} (`neve runs show {job.run_id[:SHORT_ID]}`)")] if job.run_id else [])
+
+
+def _attempts(job: Job) -> str:
+    return f"{job.attempts}" + (f"; {counted(job.deaths, 'worker')} died" if job.deaths else "")
 
 
 def spent_words(spent: Spent) -> str:
