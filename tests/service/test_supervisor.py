@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -102,6 +103,24 @@ def test_every_worker_has_ended_when_the_service_has_stopped(script: str, code: 
     assert process.returncode == code
     if process.stdout is not None:
         process.stdout.close()
+
+
+def test_workers_are_interrupted_before_their_grace_time_is_over_if_somebody_is_in_a_hurry() -> None:
+    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    supervisor = Supervisor(
+        {"local-1": [sys.executable, "-c", script]},
+        grace_seconds=600,
+        spawn=lambda command: subprocess.Popen(command, stdout=subprocess.PIPE),
+    )
+    supervisor.tend()
+    process = supervisor.workers[0].process
+    assert process is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    threading.Timer(0.3, supervisor.hurry.set).start()
+    supervisor.stop()
+    assert process.returncode == -signal.SIGINT
+    process.stdout.close()
 
 
 def test_a_worker_that_cannot_be_started_is_tried_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:

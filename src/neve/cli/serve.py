@@ -118,7 +118,7 @@ def _until_stopped(call: Call, neve: Neve, seconds: float | None) -> None:
 
     stop = threading.Event()
     command = [sys.executable, "-m", "neve", "worker", *call.connection, *_logged(call)]
-    with _signals(stop), open_serving(neve, command) as serving:
+    with open_serving(neve, command) as serving, _signals(stop, serving.supervisor.hurry):
         if seconds is not None:
             timer = threading.Timer(seconds, stop.set)
             timer.daemon = True
@@ -127,9 +127,13 @@ def _until_stopped(call: Call, neve: Neve, seconds: float | None) -> None:
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """Lets Ctrl-C and SIGTERM stop the service in good order."""
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+def _signals(stop: threading.Event, hurry: threading.Event) -> Iterator[None]:
+    """Lets Ctrl-C and SIGTERM stop the service in good order, and the second one without waiting for running jobs."""
+
+    def handle(*_: object) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -51,7 +51,7 @@ class Serving:
                 stop.wait(_TEND_SECONDS)
         finally:
             stop.set()
-            log.info("stopping: workers finish what they are doing")
+            log.info("stopping: workers finish what they are doing; Ctrl-C again interrupts them")
             self.supervisor.stop()
             for thread in threads:
                 thread.join(_JOIN_SECONDS)

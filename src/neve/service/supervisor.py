@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ _LONGEST_PAUSE = 60.0
 _STABLE_SECONDS = 60.0
 """A worker that ran for this long starts without a pause if it ends."""
 _KILL_SECONDS = 15.0
+_POLL_SECONDS = 0.1
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Supervisor:
     """A worker that has given no sign of life for this long is replaced."""
     spawn: Callable[[Sequence[str]], subprocess.Popen[bytes]] = subprocess.Popen
     now: Callable[[], float] = time.monotonic
+    hurry: threading.Event = field(default_factory=threading.Event)
+    """Set when workers should be interrupted although their grace time is not over."""
     workers: list[WorkerProcess] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,25 +108,34 @@ class Supervisor:
     def stop(self) -> None:
         """Asks every worker to finish its job; interrupts it after the grace time, and ends it if it does not answer."""
         running = [worker.process for worker in self.workers if worker.process is not None]
-        for number, seconds in ((signal.SIGTERM, self.grace_seconds), (signal.SIGINT, _KILL_SECONDS), (signal.SIGKILL, None)):
-            running = [process for process in running if process.poll() is None]
-            for process in running:
-                with suppress(ProcessLookupError):
-                    if number == signal.SIGKILL:
-                        _kill(process)
-                    else:
-                        process.send_signal(number)
-            self._wait(running, seconds)
-
-    def _wait(self, running: Sequence[subprocess.Popen[bytes]], seconds: float | None) -> None:
-        ends = None if seconds is None else self.now() + seconds
+        _send(running, signal.SIGTERM)
+        self._wait(running, self.grace_seconds, until=self.hurry)
+        _send(running, signal.SIGINT)
+        self._wait(running, _KILL_SECONDS)
         for process in running:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(None if ends is None else max(0.0, ends - self.now()))
+            _kill(process)
+            process.wait()
+
+    def _wait(
+        self, running: Sequence[subprocess.Popen[bytes]], seconds: float, *, until: threading.Event | None = None
+    ) -> None:
+        ends = self.now() + seconds
+        while self.now() < ends and not (until is not None and until.is_set()):
+            if all(process.poll() is not None for process in running):
+                return
+            time.sleep(_POLL_SECONDS)
+
+
+def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Ends a process and, if it leads a group, whatever it started in that."""
+    if process.poll() is not None:
+        return
     with suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
