@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,13 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
     script = f"import sys, {module}; print(sorted({{'pyspark', 'fastapi', 'pyarrow', 'pyiceberg'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_the_environment_of_the_older_spark_has_every_library_that_the_package_needs() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    needed = {re.split(r"[<>=\[]", line)[0] for line in declared}
+    pinned = (ROOT / "scripts" / "spark35-requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert needed - {line.partition("==")[0] for line in pinned} == set()
 
 
 def test_no_file_names_a_home_directory() -> None:
