@@ -149,6 +149,45 @@ def test_after_a_run_that_found_nothing_the_state_is_no_reason_for_a_day_unless_
     assert found(rule(small_files=10), seen, idle, now=NOW - HOUR + DAY).is_due
 
 
+BEFORE = observation(inspected=inspected(small_files=50, inspected_ms=NOW - 2 * HOUR))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "too-long", "worker-died", "catalog-unreachable"])
+def test_what_was_inspected_before_a_run_that_changed_nothing_still_holds(outcome: str) -> None:
+    """Such as a failure whose pause a person has ended, or a job that was cancelled while it ran."""
+    assert found(rule(small_files=10), BEFORE, last_run(ago=HOUR, outcome=outcome)).is_due
+
+
+def test_what_was_inspected_before_a_run_that_found_nothing_holds_when_its_wait_is_over() -> None:
+    idle = last_run(ago=HOUR, outcome="nothing-to-do")
+    assert not found(rule(small_files=10), BEFORE, idle).is_due
+    assert found(rule(small_files=10), BEFORE, idle, now=NOW - HOUR + DAY).is_due
+
+
+@pytest.mark.parametrize("outcome", ["nothing-to-do", "limited"])
+def test_who_asks_for_a_look_or_changes_the_policy_ends_the_wait(outcome: str) -> None:
+    idle = last_run(ago=HOUR, outcome=outcome, idle_until_ms=NOW + HOUR)
+    assert not found(rule(small_files=10), BEFORE, idle, since=NOW - 3 * HOUR).is_due
+    assert found(rule(small_files=10), BEFORE, idle, since=NOW - MINUTE).is_due
+    hinted = BEFORE.model_copy(update={"hinted_ms": NOW - MINUTE})
+    assert found(rule(small_files=10), hinted, idle).is_due
+    earlier = BEFORE.model_copy(update={"hinted_ms": NOW - 3 * HOUR})
+    assert not found(rule(small_files=10), earlier, idle).is_due
+
+
+def test_a_run_says_itself_how_long_it_waits_but_no_longer_than_a_day() -> None:
+    def waits(outcome: str, until_ms: int | None) -> int | None:
+        return found(rule(small_files=10), BEFORE, last_run(ago=HOUR, outcome=outcome, idle_until_ms=until_ms)).next_ms
+
+    assert waits("nothing-to-do", NOW + MINUTE) == NOW + MINUTE
+    assert waits("nothing-to-do", NOW + 9 * DAY) == NOW - HOUR + DAY
+    assert waits("nothing-to-do", NOW - MINUTE) is None
+    limited = found(rule(small_files=10), BEFORE, last_run(ago=HOUR, outcome="limited", idle_until_ms=NOW + MINUTE))
+    assert limited.reason == (
+        "the last run did nothing, since its limits did not allow it (checked again at 2026-09-21 14:14 UTC)"
+    )
+
+
 def test_a_failed_run_is_tried_again_after_its_pause_although_no_trigger_fires() -> None:
     failed = last_run(outcome="failed", failures=2, paused_until_ms=NOW + MINUTE)
     paused = found(rule(small_files=10), None, failed)

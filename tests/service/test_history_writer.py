@@ -244,8 +244,8 @@ def test_the_service_wants_its_own_tables_maintained_once_they_have_many_small_f
         scheduler.tick()
         clock.advance(HOUR)
     scheduler.tick()
-    wanted = {job.table: (job.operation, job.policy) for job in store.jobs.waiting()}
-    assert wanted == {"lake.neve.health": ("maintain", "neve-history")}
+    wanted = {(job.table, job.operation, job.policy) for job in store.jobs.waiting()}
+    assert wanted == {("lake.neve.health", name, "neve-history") for name in ("compact", "expire", "manifests")}
     assert len(list(table(catalog, "health").scan().plan_files())) >= 24
 
 

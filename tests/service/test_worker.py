@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,22 @@ def test_an_interrupt_gives_the_job_back(store: StateStore, clock: FixedClock) -
 
     worker(store, clock, interrupted).run_next()
     assert (the_job(store).state, the_job(store).message) == (JobState.WAITING, "the service was stopped")
+
+
+def test_what_a_job_raises_after_its_interrupt_is_no_failure(store: StateStore, clock: FixedClock) -> None:
+    """Such as Spark, cut off while it starts."""
+    store.jobs.enqueue([DECISION], clock.now_ms())
+    one = worker(store, clock, lambda _: DONE)
+
+    def cut_off(_: Job) -> JobEnd:
+        with suppress(KeyboardInterrupt):
+            one.interrupt()
+        raise NeveError("Cannot start Spark: Py4JError")
+
+    one.carry_out = cut_off
+    one.run_next()
+    assert (the_job(store).state, the_job(store).outcome, notices(store)) == (JobState.WAITING, None, [])
+    assert one.stop.is_set()
 
 
 def test_an_unexpected_exception_fails_the_job_and_not_the_worker(store: StateStore, clock: FixedClock) -> None:

@@ -112,6 +112,23 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked_to_stop(run: Run)
     assert "state cancelled" in " ".join(run("jobs", "cancel", the_job(run, "late")["job_id"]).stdout.split())
     asked = document(run("jobs", "cancel", the_job(run, "running")["job_id"], "--json"))["job"]
     assert (asked["state"], asked["cancel_requested_ms"] is None) == ("claimed", False)
+    assert "state running, to be interrupted" in " ".join(run("jobs", "show", asked["job_id"]).stdout.split())
+
+
+def test_the_service_does_not_begin_again_what_was_just_cancelled(run: Run, filled: StateStore) -> None:
+    run("jobs", "cancel", the_job(run, "late")["job_id"])
+    last = filled.jobs.last_runs()["uuid-late"]["compact"]
+    assert last.paused_until_ms is not None
+    assert abs(last.paused_until_ms - time.time() * 1000 - HOUR) < 5 * MINUTE
+    run("jobs", "cancel", the_job(run, "done")["job_id"])
+    assert filled.jobs.last_runs()["uuid-done"]["compact"].paused_until_ms is None
+
+
+def test_a_name_needs_no_catalog_if_it_is_the_default_one(run: Run, filled: StateStore) -> None:
+    assert run("hint", "db.late").stdout.startswith("The service will look at lake.db.late ")
+    assert document(run("jobs", "unpause", "db.failed", "--json")) == {"table": "lake.db.failed", "ended": 0}
+    assert len(document(run("jobs", "list", "db.*", "--json"))["jobs"]) == 4
+    assert filled.fleet.entry("lake.db.late") is not None
 
 
 def test_an_operation_is_paused_and_unpaused(run: Run, filled: StateStore) -> None:
@@ -144,7 +161,7 @@ def test_a_hint_is_noted(run: Run, filled: StateStore) -> None:
         (["jobs", "pause", "lake.db.late", "polish"], "Cannot pause 'polish': there are "),
         (["jobs", "pause", "lake.db.late", "compact", "--for", "soon"], "Cannot pause for 'soon': "),
         (["jobs", "pause", "lake.db.none", "compact"], "Cannot find table lake.db.none: the service has not seen it"),
-        (["hint", "db.late"], "Cannot find table db.late: the service has not seen it"),
+        (["hint", "late"], "Cannot find table late: the service has not seen it"),
     ],
 )
 @pytest.mark.usefixtures("filled")

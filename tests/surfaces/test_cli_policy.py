@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from neve.api import Neve
 from neve.policy.changes import PolicyPlan
-from neve.policy.document import TeamDocument
+from neve.policy.document import PolicyDocument, TeamDocument
 from neve.scheduling.observation import Inspected, Observation
 from neve.service.policies import Policies
+from neve.settings import load_settings
 from neve.state import StateStore
 from neve.state.policies import PolicyChange
 
@@ -118,6 +120,25 @@ def test_documents_that_the_files_lack_stay_unless_they_are_pruned(applied: Run,
         "- policy floats (version 1)\n- policy nightly (version 1)\n\nApplied 2 changes: 2 removed; 1 document unchanged.\n"
     )
     assert [row["name"] for row in document(applied("policy", "list", "--json"))["policies"]] == ["data"]
+
+
+def test_files_without_any_document_remove_nothing(applied: Run, policies: Path) -> None:
+    policies.write_text("# the generator failed\n")
+    refused = applied("policy", "apply", "-f", policies.name, "--prune")
+    assert refused.exit_code == 2
+    assert "Cannot remove what policies.yaml does not have: it has no document at all" in refused.stderr
+    assert len(document(applied("policy", "list", "--json"))["policies"]) == 3
+
+
+def test_the_policy_of_the_service_s_own_tables_is_not_pruned(applied: Run, policies: Path, warehouse: Path) -> None:
+    with Neve.open(load_settings(environ={}), warehouse=str(warehouse)) as opened, opened.connection.store() as store:
+        history = PolicyDocument.model_validate({"name": "neve-history", "tables": "local.neve.*", "operations": ["compact"]})
+        change = PolicyChange(kind="policy", name="neve-history", document=history)
+        store.policies.apply([change], by="the service", now_ms=1)
+    told = applied("policy", "apply", "-f", policies.name, "--prune").stdout
+    assert told.startswith("Nothing to change: 3 documents unchanged.")
+    assert "neve-history" not in told
+    assert "neve-history" in applied("policy", "list").stdout
 
 
 def test_an_owner_that_pruning_would_remove_is_refused(applied: Run, policies: Path) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_UNTIL = "neve.history-until-ms"
+_UNTIL = "neve-history.until-ms"
+"""Not among the `neve.` properties, which are settings of the table."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RETRIES = "commit.retry.num-retries"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -62,7 +63,14 @@ def _load_sql(catalog: str, properties: Mapping[str, str]) -> Catalog:
 
 def _sql_python(settings: CatalogSettings) -> Properties:
     uri = bounded_url(settings.uri) if settings.uri else None
-    return {"uri": uri, "warehouse": settings.warehouse, "pool_pre_ping": "true"}
+    return {"uri": uri, "warehouse": _absolute(settings.warehouse), "pool_pre_ping": "true"}
+
+
+def _absolute(warehouse: str | None) -> str | None:
+    """A relative directory as an absolute one: it is written into the tables that are made in it."""
+    if not warehouse or "://" in warehouse or warehouse.startswith("file:"):
+        return warehouse
+    return str(Path(warehouse).absolute())
 
 
 def _sql_spark(settings: CatalogSettings) -> Properties:

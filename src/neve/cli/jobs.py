@@ -61,7 +61,10 @@ def show(call: Call, job: Annotated[str, typer.Argument(metavar="JOB", help="The
 @app.command(epilog=examples("neve jobs cancel 3f9c"))
 @command
 def cancel(call: Call, job: Annotated[str, typer.Argument(metavar="JOB", help="The id of a job, or how it begins.")]) -> None:
-    """Cancel a job that waits, or interrupt one that runs. What it has committed stays."""
+    """Cancel a job that waits, or interrupt one that runs. What it has committed stays.
+
+    The service leaves the operation on this table alone for an hour; `neve jobs unpause` ends that.
+    """
     from neve.render.jobs import job_text
 
     found = _jobs(call).cancel(job)
@@ -72,7 +75,7 @@ def cancel(call: Call, job: Annotated[str, typer.Argument(metavar="JOB", help="T
 @command
 def pause(
     call: Call,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Full name of a table that the service knows.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table that the service knows.")],
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="Such as compact.")],
     lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, such as 12h.")] = "1d",
 ) -> None:
@@ -87,7 +90,7 @@ def pause(
 @command
 def unpause(
     call: Call,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Full name of a table that the service knows.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table that the service knows.")],
     operation: _OPERATION = None,
 ) -> None:
     """End pauses on a table, also those after failures, and forget the failures."""
@@ -98,9 +101,7 @@ def unpause(
 
 
 @command
-def hint(
-    call: Call, table: Annotated[str, typer.Argument(metavar="TABLE", help="Full name of a table that the service knows.")]
-) -> None:
+def hint(call: Call, table: Annotated[str, typer.Argument(metavar="TABLE", help="A table that the service knows.")]) -> None:
     """Tell the service that a table was just written and wants to be looked at soon.
 
     Operations whose policy has the trigger `hint` become due.
@@ -115,7 +116,8 @@ def _jobs(call: Call) -> Jobs:
     from neve.context.connection import SystemClock
     from neve.service.jobs import Jobs
 
-    return Jobs(call.loaded.settings.state.database.reveal(os.environ), SystemClock())
+    settings = call.loaded.settings
+    return Jobs(settings.state.database.reveal(os.environ), SystemClock(), call.shared.catalog or settings.default_catalog)
 
 
 def _tell(call: Call, document: dict[str, Any], text: RenderableType) -> None:

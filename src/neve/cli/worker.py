@@ -31,6 +31,7 @@ def worker(
     with call.neve() as neve, open_worker(neve, name=name, target=target, connection_flags=flags, parent=parent) as made:
         # SIGTERM lets the job end; SIGINT interrupts it.
         signal.signal(signal.SIGTERM, lambda *_: made.stop.set())
+        signal.signal(signal.SIGINT, made.interrupt)
         why = made.work()
     if why is not None:
         log.info("worker %s ends: %s", name, why)

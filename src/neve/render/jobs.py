@@ -43,6 +43,8 @@ def job_text(job: Job) -> RenderableType:
 def state_word(job: Job) -> str:
     """`waiting`, `running`, `done`, and the outcome where it says more."""
     word = _WORDS.get(job.state, job.state.value)
+    if job.state is JobState.CLAIMED and job.cancel_requested_ms is not None:
+        return f"{word}, to be interrupted"
     outcome = (job.outcome or word).replace("-", " ")
     return word if outcome == word else f"{word}, {outcome}"
 

@@ -45,7 +45,7 @@ def judge(rule: OperationRule, seen: Observation, last: LastRun | None, now_ms: 
 
     `since_ms` is when the rule came into force on the table. If the operation never ran there, cron times before do not count.
     """
-    at = situation(rule, seen, last, now_ms)
+    at = situation(rule, seen, last, now_ms, in_force_ms=since_ms)
     if (paused := _paused(last, now_ms)) is not None:
         return paused
     found = _checked(rule, at, since_ms)

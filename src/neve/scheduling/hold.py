@@ -9,6 +9,9 @@ from neve.table.frozen import Frozen
 PAUSED_BY_HAND = "paused"
 """The outcome of a `LastRun` that stands for no run: someone paused an operation that never ran on the table."""
 
+LIMITED = "limited"
+"""The outcome of a run that would have had something to do if its limits had allowed it."""
+
 
 class HoldCode(StrEnum):
     """The kind of a reason for which an operation has to wait."""

@@ -78,3 +78,5 @@ class LastRun(Frozen):
     failures: int = 0
     """Consecutive failures."""
     paused_until_ms: int | None = None
+    idle_until_ms: int | None = None
+    """Until when the state of the table is no reason for another run, if this one found nothing to do."""

@@ -14,7 +14,7 @@ from neve.policy.document import Triggers
 from neve.policy.effective import OperationRule
 from neve.rewrite.record import RunOutcome
 from neve.scheduling.clock import DAY_MS, credible, spelled_time
-from neve.scheduling.hold import PAUSED_BY_HAND
+from neve.scheduling.hold import LIMITED, PAUSED_BY_HAND
 from neve.scheduling.observation import Counters, Inspected, LastRun, Observation
 from neve.table.units import counted, exact_bytes, exact_seconds, format_bytes, format_seconds
 
@@ -24,6 +24,9 @@ _exact_seconds = lru_cache(maxsize=1024)(exact_seconds)
 
 IDLE_MS = DAY_MS
 """After a run that found nothing to do, the state of the table does not start another one this soon, unless someone writes."""
+_CHANGED = frozenset({None, str(RunOutcome.DONE), str(RunOutcome.PARTLY_DONE)})
+"""Outcomes after which the table is no longer as it was inspected before; None is that of releases that kept none."""
+_IDLE = frozenset({str(RunOutcome.NOTHING_TO_DO), LIMITED})
 STATE_TRIGGERS = frozenset({"small_files", "average_file_size_below", "delete_files", "delete_ratio", "health_below"})
 
 
@@ -43,11 +46,13 @@ class Situation(NamedTuple):
     last: LastRun | None
     began_ms: int | None
     now_ms: int
+    in_force_ms: int = 0
+    """When the policy that decides, or its team, was changed last."""
 
     @property
     def ended_ms(self) -> int | None:
-        """When the last run ended, None if that is unknown or it failed and so changed nothing."""
-        if self.last is None or self.began_ms is None or self.last.failures:
+        """When the last run ended; None if that is unknown or it changed nothing, so that what was seen before still holds."""
+        if self.last is None or self.began_ms is None or self.last.failures or self.last.outcome not in _CHANGED:
             return None
         ended = credible(self.last.finished_ms, self.now_ms)
         return self.began_ms if ended is None else ended
@@ -71,10 +76,17 @@ class Situation(NamedTuple):
 
     @property
     def idle_until_ms(self) -> int | None:
-        """Until when the state of the table is no reason for a run, after one that found nothing to do."""
-        if self.last is None or self.began_ms is None or self.last.outcome != RunOutcome.NOTHING_TO_DO or self.since.commits:
+        """Until when the state of the table is no reason for a run, after one that found nothing to do.
+
+        Somebody who writes, changes the policy or asks for a look ends it.
+        """
+        last, began = self.last, self.began_ms
+        if last is None or began is None or last.outcome not in _IDLE or self.since.commits:
             return None
-        return self.began_ms + IDLE_MS if self.began_ms + IDLE_MS > self.now_ms else None
+        if max(self.in_force_ms, self.seen.hinted_ms or 0) > began:
+            return None
+        until = began + IDLE_MS if last.idle_until_ms is None else min(last.idle_until_ms, began + IDLE_MS)
+        return until if until > self.now_ms else None
 
 
 def growth(counters: Counters, earlier: Counters | None) -> Counters:
@@ -88,18 +100,19 @@ def growth(counters: Counters, earlier: Counters | None) -> Counters:
     )
 
 
-def situation(rule: OperationRule, seen: Observation, last: LastRun | None, now_ms: int) -> Situation:
+def situation(rule: OperationRule, seen: Observation, last: LastRun | None, now_ms: int, *, in_force_ms: int = 0) -> Situation:
     """What the triggers of a rule are checked against."""
     if last is not None and last.outcome == PAUSED_BY_HAND:
         last = None
-    return Situation(rule.triggers, seen, last, None if last is None else credible(last.started_ms, now_ms), now_ms)
+    began = None if last is None else credible(last.started_ms, now_ms)
+    return Situation(rule.triggers, seen, last, began, now_ms, in_force_ms)
 
 
 def checks(at: Situation) -> list[TriggerCheck]:
     """Every trigger that is set, checked."""
     names = _active(at.triggers)
     idle = at.idle_until_ms if not STATE_TRIGGERS.isdisjoint(names) else None
-    return [_idle(idle) if idle is not None and name in STATE_TRIGGERS else _CHECKS[name](at) for name in names]
+    return [_idle(at, idle) if idle is not None and name in STATE_TRIGGERS else _CHECKS[name](at) for name in names]
 
 
 @lru_cache(maxsize=4096)
@@ -107,8 +120,10 @@ def _active(triggers: Triggers) -> tuple[str, ...]:
     return tuple(name for name in _CHECKS if getattr(triggers, name) not in (None, False))
 
 
-def _idle(until_ms: int) -> TriggerCheck:
+def _idle(at: Situation, until_ms: int) -> TriggerCheck:
+    is_limited = at.last is not None and at.last.outcome == LIMITED
     reason = "the last run found nothing to do, and nobody has written since"
+    reason = "the last run did nothing, since its limits did not allow it" if is_limited else reason
     return TriggerCheck(False, f"{reason} (checked again at {spelled_time(until_ms)})", until_ms)
 
 

@@ -29,7 +29,7 @@ def carry_out(neve: Neve, job: Job) -> JobEnd:
     with _limited(neve, job.knobs):
         record = getattr(neve, job.operation)(job.table, **job.options)
     cost = neve.connection.settings.cost
-    return JobEnd.of_record(record, used(record, core_hour=cost.core_hour, prices=cost.version))
+    return JobEnd.of_record(record, used(record, core_hour=cost.core_hour, prices=cost.version), job.knobs)
 
 
 @contextmanager

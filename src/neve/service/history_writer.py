@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from neve.errors import CommitConflictError, NeveError
 from neve.policy.document import PolicyDocument
 from neve.scheduling.history_tables import HISTORY_TABLES, HistoryTable, Kind
+from neve.service.policies import HISTORY_POLICY
 from neve.table.units import counted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLICY = "neve-history"
 MONTH = "month"
 """The column by which the tables are partitioned. Writing a partition transform would need one more library."""
 _BATCH = 20_000
@@ -106,22 +106,22 @@ class HistoryWriter:
     def _apply_policy(self, now_ms: int) -> None:
         from neve.state.policies import PolicyChange
 
-        if self._store.policies.history("policy", POLICY, limit=1):
+        if self._store.policies.history("policy", HISTORY_POLICY, limit=1):
             return  # it was changed or removed since
         first = self._connection.name(f"{self._settings.history_namespace}.{HISTORY_TABLES[0].name}")
         pattern = ".".join((first.catalog, *first.namespace, "*"))
         document = PolicyDocument.model_validate(
             {
-                "name": POLICY,
+                "name": HISTORY_POLICY,
                 "description": "Keeps the tables of the service's own history healthy.",
                 "tables": pattern,
-                "operations": ["maintain"],
-                "triggers": {"small-files": 24, "at-most-every": "1 day"},
+                "operations": ["compact", "expire", "manifests"],
+                "triggers": {"small-files": 24, "at-most-every": "12 h"},
             }
         )
-        change = PolicyChange(kind="policy", name=POLICY, document=document)
+        change = PolicyChange(kind="policy", name=HISTORY_POLICY, document=document)
         self._store.policies.apply([change], by="the service", now_ms=now_ms, source="service.history-namespace")
-        log.info("policy %s is in force for %s", POLICY, pattern)
+        log.info("policy %s is in force for %s", HISTORY_POLICY, pattern)
 
 
 def schema_of(described: HistoryTable) -> pa.Schema:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neve.commit.failure import Failure
@@ -10,7 +11,9 @@ from neve.errors import LeaseHeldError, NeveError, RunTakenOverError, StateError
 from neve.render.records import line_of
 from neve.rewrite.record import Record, RunOutcome, RunRecord
 from neve.rewrite.usage import Used
+from neve.scheduling.hold import LIMITED
 from neve.scheduling.job import JobState, Spent
+from neve.scheduling.triggers import IDLE_MS
 
 BUSY_SECONDS = 60
 """How long a job waits whose table another run holds."""
@@ -19,6 +22,7 @@ MAX_ATTEMPTS = 20
 MAX_RETRIES = 5
 """A job that was claimed this often fails if what went wrong could pass, such as a catalog that does not answer."""
 _RETRY_SECONDS = 30.0
+_LIMITED_MS = 3_600_000
 MAX_DEATHS = 3
 """A job during which so many workers died fails, since it may be what kills them."""
 
@@ -33,12 +37,21 @@ class JobEnd:
     run_id: str | None = None
     actual: Spent | None = None
     retry_seconds: float = 0.0
+    idle_until_ms: int | None = None
+    """Until when the state of the table is no reason for another run."""
 
     @classmethod
-    def of_record(cls, record: Record, actual: Spent) -> JobEnd:
-        """The end of a job whose operation returned this record."""
-        state = JobState.FAILED if record.outcome is RunOutcome.FAILED else JobState.DONE
-        return cls(state, record.outcome.value, line_of(record), record.run_id, actual)
+    def of_record(cls, record: Record, actual: Spent, knobs: Mapping[str, Any] | None = None) -> JobEnd:
+        """The end of a job whose operation returned this record; `knobs` are the bounds that the job set."""
+        line = line_of(record)
+        if record.outcome is RunOutcome.FAILED:
+            return cls(JobState.FAILED, record.outcome.value, _with_reason(line, record), record.run_id, actual)
+        end = cls(JobState.DONE, record.outcome.value, line, record.run_id, actual)
+        if record.outcome is not RunOutcome.NOTHING_TO_DO:
+            return end
+        if any(rule.knob in (knobs or {}) for rule in record.not_due):
+            return replace(end, outcome=LIMITED, idle_until_ms=record.finished_ms + _LIMITED_MS)
+        return replace(end, idle_until_ms=_due_by_time(record))
 
     @classmethod
     def of_error(cls, error: Exception, attempts: int) -> JobEnd:
@@ -60,6 +73,20 @@ class JobEnd:
         """The end of a job during which too many workers died."""
         reason = f"{deaths} workers died while they ran it, or could not reach the state store"
         return cls(JobState.FAILED, "worker-died", f"{reason}; their logs say more")
+
+
+def _with_reason(line: str, record: Record) -> str:
+    """The line, with why the first group failed if it does not say so."""
+    groups = record.groups if isinstance(record, RunRecord) else ()
+    reason = next((group.reason for group in groups if group.reason), None)
+    return line if reason is None or reason in line else f"{line}. {reason}"
+
+
+def _due_by_time(record: Record) -> int | None:
+    """When time alone makes the operation due, if that is within a day."""
+    moments = [rule.due_ms for rule in record.not_due if rule.due_ms is not None and rule.more is None and rule.until is None]
+    latest = record.started_ms + IDLE_MS
+    return max(record.finished_ms, min([*moments, latest]))
 
 
 def used(record: Any, *, core_hour: float, prices: str) -> Spent:

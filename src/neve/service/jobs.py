@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from neve.ports import Clock
     from neve.state import StateStore
 
+CANCELLED_MS = 3_600_000
+"""How long the service leaves an operation alone on a table after one of its jobs was cancelled."""
 _SEARCHED = 10_000
 _STATES = {"running": JobState.CLAIMED} | {state.value: state for state in JobState if state is not JobState.CLAIMED}
 
@@ -32,16 +34,23 @@ class Pause(NamedTuple):
 class Jobs:
     """The jobs of one state store."""
 
-    def __init__(self, state_url: str, clock: Clock) -> None:
-        self._url, self._clock = state_url, clock
+    def __init__(self, state_url: str, clock: Clock, default_catalog: str | None = None) -> None:
+        self._url, self._clock, self._default = state_url, clock, default_catalog
 
     def list(self, pattern: str | None = None, *, states: Collection[str] = (), limit: int = 20) -> tuple[Job, ...]:
         """The newest jobs of tables whose full name matches a glob. States: waiting, running, done, failed, cancelled."""
         from neve.state.job_reading import JobFilter
 
-        wanted = JobFilter(states=frozenset(map(_state, states)), tables=pattern)
+        wanted = JobFilter(states=frozenset(map(_state, states)))
         with self._existing() as store:
-            return store.jobs.jobs(wanted, limit=limit) if store is not None else ()
+            if store is None:
+                return ()
+            found = (store.jobs.jobs(wanted.model_copy(update={"tables": one}), limit=limit) for one in self._names(pattern))
+            return next(filter(None, found), ())
+
+    def _names(self, name: str | None) -> tuple[str | None, ...]:
+        """A name or a pattern as it is, then as one of the default catalog."""
+        return (name,) if name is None or self._default is None else (name, f"{self._default}.{name}")
 
     def show(self, job_id: str) -> Job:
         """One job, by its id or by how that begins."""
@@ -49,10 +58,19 @@ class Jobs:
             return _found(store, job_id)
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job that waits, or interrupts one that runs; what it has committed stays."""
+        """Cancels a job that waits, or interrupts one that runs; what it has committed stays.
+
+        The operation is paused on the table for an hour: otherwise the service would begin again at once.
+        """
+        from neve.service.policies import person
+
         with self._store() as store:
-            wanted = _found(store, job_id)
-            return store.jobs.cancel(wanted.job_id, now_ms=self._clock.now_ms()) or wanted
+            wanted, now_ms = _found(store, job_id), self._clock.now_ms()
+            found = store.jobs.cancel(wanted.job_id, now_ms=now_ms) or wanted
+            if found != wanted:
+                until_ms = now_ms + CANCELLED_MS
+                store.pauses.pause(found.table_uuid, found.operation, until_ms=until_ms, table=found.table, by=person())
+            return found
 
     def pause(self, table: str, operation: str, lasting: str = "1d") -> Pause:
         """Keeps the service from an operation on a table for a time such as `12h`. Commands typed by hand still work."""
@@ -66,22 +84,31 @@ class Jobs:
         except ValueError as error:
             raise BadRequestError(f"Cannot pause for {lasting!r}: {error}", hint="Write it like 12h or '2 days'.") from error
         with self._store() as store:
-            name, uuid = _table(store, table)
+            name, uuid = self._table(store, table)
             store.pauses.pause(uuid, operation, until_ms=until_ms, table=name, by=person())
         return Pause(name, operation, until_ms)
 
     def unpause(self, table: str, operation: str | None = None) -> tuple[str, int]:
         """Ends pauses on a table, and forgets the failures; returns the table's full name, and how many pauses ended."""
         with self._store() as store:
-            name, uuid = _table(store, table)
+            name, uuid = self._table(store, table)
             return name, store.pauses.end(uuid, operation)
 
     def hint(self, table: str) -> str:
         """Tells the service that a table was just written and wants to be looked at soon; returns the table's full name."""
         with self._store() as store:
-            name, _ = _table(store, table)
+            name, _ = self._table(store, table)
             store.fleet.hint(name, self._clock.now_ms())
         return name
+
+    def _table(self, store: StateStore, table: str) -> tuple[str, str]:
+        """The full name and the uuid of a table of the fleet."""
+        for name in self._names(table):
+            entry = store.fleet.entry(name or "")
+            if entry is not None and entry.table_uuid is not None:
+                return entry.table, entry.table_uuid
+        hint = "Write its name with its catalog. `neve serve --once` lets the service see all tables."
+        raise BadRequestError(f"Cannot find table {table}: the service has not seen it", hint=hint)
 
     @contextmanager
     def _existing(self) -> Iterator[StateStore | None]:
@@ -111,15 +138,6 @@ def _found(store: StateStore, job_id: str) -> Job:
     if not found:
         raise BadRequestError(f"Cannot find job {job_id!r}: no job's id begins so", hint="`neve jobs` lists them.")
     raise BadRequestError(f"Cannot choose job {job_id!r}: {len(found)} jobs begin so", hint="Write more of the id.")
-
-
-def _table(store: StateStore, table: str) -> tuple[str, str]:
-    """The full name and the uuid of a table of the fleet."""
-    entry = store.fleet.entry(table)
-    if entry is None or entry.table_uuid is None:
-        hint = "Write the full name, with its catalog. `neve serve --once` lets the service see all tables."
-        raise BadRequestError(f"Cannot find table {table}: the service has not seen it", hint=hint)
-    return entry.table, entry.table_uuid
 
 
 def _state(word: str) -> JobState:

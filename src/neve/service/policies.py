@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from neve.state.policies import DocumentVersion, StoredDocument
 
 
+HISTORY_POLICY = "neve-history"
+"""The policy of the service's own history tables. No file has it, so none lacks it."""
 _ALL = 1_000_000
 
 
@@ -34,6 +36,17 @@ def vocabulary(loaded: Loaded, teams: Collection[str] = ()) -> Vocabulary:
     return Vocabulary(
         operation_problems, settings.service.all_targets(), settings.notifications.channels, teams, policy_option_names()
     )
+
+
+def in_force_since(stored: Iterable[StoredDocument]) -> dict[str, int]:
+    """When each policy, or the team that owns it, was changed last, by the policy's name."""
+    listed = list(stored)
+    teams = {one.name: one.changed_ms for one in listed if one.kind == "team"}
+    return {
+        one.name: max(one.changed_ms, teams.get(getattr(one.document, "owner", ""), 0))
+        for one in listed
+        if one.kind == "policy"
+    }
 
 
 class Policies:
@@ -93,7 +106,13 @@ class Policies:
 
     def plan(self, path: str, *, prune: bool = False) -> PolicyPlan:
         """What applying these files would change."""
-        return self._plan(self.stored(), self.read(path, prune=prune), prune=prune)
+        wanted = self.read(path, prune=prune)
+        if prune and not wanted:
+            raise BadRequestError(
+                f"Cannot remove what {path} does not have: it has no document at all",
+                hint="Every policy would go. Check what writes the file.",
+            )
+        return self._plan(self.stored(), wanted, prune=prune)
 
     def after(self, path: str) -> tuple[Document, ...]:
         """The documents that would be in force if these files were applied."""
@@ -120,7 +139,9 @@ class Policies:
 
     @staticmethod
     def _plan(stored: Sequence[StoredDocument], wanted: Sequence[Document], *, prune: bool) -> PolicyPlan:
-        in_force = {(one.kind, one.name): InForce(version=one.version, document=one.document) for one in stored}
+        named = {(one.kind, one.name) for one in wanted}
+        kept = [one for one in stored if one.name != HISTORY_POLICY or (one.kind, one.name) in named]
+        in_force = {(one.kind, one.name): InForce(version=one.version, document=one.document) for one in kept}
         return plan_changes(in_force, wanted, prune=prune)
 
 

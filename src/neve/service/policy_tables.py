@@ -25,6 +25,7 @@ from neve.scheduling.observation import LastRun, Observation
 from neve.scheduling.prediction import Costs, predicted
 from neve.scheduling.suggestion import Suggestion, suggestions
 from neve.service.inspect_table import inspect_table
+from neve.service.policies import in_force_since
 from neve.service.table_reading import observe_table
 from neve.settings.origins import OriginKind
 from neve.settings.table_policy import show
@@ -187,7 +188,7 @@ class PolicyTables:
         trial = {one.name: self._now_ms for one in self._documents if isinstance(one, PolicyDocument)}
         stored = self._store.policies.documents() if self._store is not None else ()
         known = [one for one in stored if one.document is not None and one.document in self._documents]
-        return trial | {one.name: one.changed_ms for one in known if one.kind == "policy"}
+        return trial | in_force_since(known)
 
     def _spent(self) -> dict[str, Spent]:
         """What scopes with a day limit have used today, and what runs that have begun will use."""

@@ -30,7 +30,8 @@ class Service:
         """What the service wants to do, does and did; cancelling, pausing, and asking for work."""
         from neve.service.jobs import Jobs
 
-        return Jobs(self._neve.connection.state_url, self._neve.connection.clock)
+        connection = self._neve.connection
+        return Jobs(connection.state_url, connection.clock, connection.default)
 
     @property
     def policies(self) -> Policies:

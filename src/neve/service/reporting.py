@@ -98,6 +98,7 @@ class Reporter:
             actual=end.actual,
             run_id=end.run_id,
             paused_until_ms=until_ms,
+            idle_until_ms=end.idle_until_ms,
             notices=[_new(job, content) for content in self._news(job, end, before, now_ms, until_ms)],
         )
 

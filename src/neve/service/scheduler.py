@@ -30,6 +30,7 @@ from neve.service.fleet_store import StoredFleet
 from neve.service.history_writer import HistoryWriter
 from neve.service.notify.digest_source import open_digests
 from neve.service.observer import Observer
+from neve.service.policies import in_force_since
 from neve.state.roles import SCHEDULER, RoleLostError
 from neve.table.units import counted
 
@@ -66,7 +67,8 @@ class Scheduler:
         self.observed: ObservedRound | None = None
         """What the last round observed."""
         self._looked_ms = self._pruned_ms = 0
-        self._had_role = self._is_released = False
+        self._had_role: bool | None = None
+        self._is_released = False
 
     def tick(self) -> Decided | None:
         """One round; None if another process has the role."""
@@ -112,7 +114,8 @@ class Scheduler:
         now_ms, hold_ms = self._connection.clock.now_ms(), self._hold_ms
         has_role = self._store.roles.take(SCHEDULER, self._holder, now_ms=now_ms, hold_ms=hold_ms)
         if has_role != self._had_role:
-            log.info("this process %s", "schedules" if has_role else "does not schedule: another one does")
+            told = "observes and decides" if has_role else "carries out jobs; another process observes and decides"
+            log.info("this process %s", told)
         self._had_role = has_role
         return has_role
 
@@ -179,7 +182,7 @@ class Scheduler:
             observations=StoredFleet(self._store.fleet).observations(),
             policies=self._resolver,
             last_runs=self._store.jobs.last_runs(),
-            in_force_ms={one.name: one.changed_ms for one in self._documents if one.kind == "policy"},
+            in_force_ms=in_force_since(self._documents),
             waiting=self._store.jobs.waiting(),
             claimed=self._store.jobs.claimed(),
             spent=self._spent(documents, now_ms),

@@ -52,6 +52,9 @@ class Worker:
     """The process that started this one. The worker ends when that has ended."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the worker should claim nothing more."""
+    is_interrupted: bool = False
+    """Set when this process was interrupted: what a job raises after that, such as Spark cut off while it starts, is no
+    failure."""
     end_process: Callable[[], None] = end_process
     done: int = 0
 
@@ -91,6 +94,7 @@ class Worker:
         return job
 
     def _carried_out(self, job: Job) -> JobEnd:
+        self.is_interrupted = False
         heartbeat = Heartbeat(
             lambda: self.reporter.beat(job, self.settings.claim_seconds),
             seconds=self.settings.claim_seconds / _BEATS,
@@ -103,7 +107,7 @@ class Worker:
         except KeyboardInterrupt:
             return self._interrupted(heartbeat.interruption)
         except Exception as error:
-            if was_interrupted(error):
+            if was_interrupted(error) or heartbeat.interruption is not None or self.is_interrupted:
                 return self._interrupted(heartbeat.interruption)
             if not isinstance(error, NeveError):
                 log.exception("%s: %s raised", job.table, job.operation)
@@ -113,6 +117,11 @@ class Worker:
         if why is None:  # by a person or the supervisor, who want no further job either
             self.stop.set()
         return interrupted_end(why)
+
+    def interrupt(self, *_: object) -> None:
+        """For a signal: interrupts the job, which then goes back into the queue."""
+        self.is_interrupted = True
+        raise KeyboardInterrupt
 
     def _hang(self, job: Job, why: Interruption) -> None:
         """Called in the thread of the heartbeat."""

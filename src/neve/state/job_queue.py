@@ -110,11 +110,13 @@ class JobQueue(JobReading):
         actual: Spent | None = None,
         run_id: str | None = None,
         paused_until_ms: int | None = None,
+        idle_until_ms: int | None = None,
         notices: Iterable[NewNotice] = (),
     ) -> bool:
         """Ends a job, and with it updates the operation's last run and adds notices; False, and nothing, if the claim was lost.
 
-        A success ends the row of failures; a failure adds to it and pauses the operation on this table until a moment.
+        A success ends the row of failures; a failure adds to it and pauses the operation on this table until a moment. After
+        one that found nothing to do, the state of the table is no reason for another one until `idle_until_ms`.
         """
         if state not in ENDED_STATES:
             raise ValueError(f"{state} is not the end of a job")
@@ -126,8 +128,8 @@ class JobQueue(JobReading):
             row = connection.execute(ended.returning(schema.jobs)).first()
             if row is None:
                 return False
-            pause = None if paused_until_ms is None else now + paused_until_ms - now_ms
-            note_end(connection, job(row), paused_until_ms=pause)
+            pause, idle = (None if until is None else now + until - now_ms for until in (paused_until_ms, idle_until_ms))
+            note_end(connection, job(row), paused_until_ms=pause, idle_until_ms=idle)
             add_notices(connection, notices, now)
             return True
 

@@ -19,12 +19,13 @@ _c = schema.table_operations.c
 _NO_COUNTERS = Counters().model_dump(mode="json")
 
 
-def note_end(connection: Connection, job: Job, *, paused_until_ms: int | None) -> None:
+def note_end(connection: Connection, job: Job, *, paused_until_ms: int | None, idle_until_ms: int | None = None) -> None:
     """Updates the last run of a job's operation. A job that was cancelled before it started leaves no trace."""
     if job.state is JobState.CANCELLED and job.started_ms is None:
         return
     begun = job.finished_ms if job.started_ms is None else job.started_ms
-    values = {"table_name": job.table, "started_ms": begun, "finished_ms": job.finished_ms, "outcome": job.outcome}
+    values: dict[str, Any] = {"table_name": job.table, "started_ms": begun, "finished_ms": job.finished_ms}
+    values |= {"outcome": job.outcome, "idle_until_ms": null() if idle_until_ms is None else idle_until_ms}
     changes: dict[str, Any] = dict(values)
     new: dict[str, Any] = {"counters": _NO_COUNTERS, "failures": 0, "paused_until_ms": null(), "paused_by": null()}
     if job.state is JobState.DONE:

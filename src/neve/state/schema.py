@@ -202,6 +202,7 @@ table_operations = Table(
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("paused_until_ms", BigInteger),
     Column("paused_by", Text),
+    Column("idle_until_ms", BigInteger),
 )
 
 jobs = Table(

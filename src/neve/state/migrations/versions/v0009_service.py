@@ -70,6 +70,7 @@ def _fleet() -> None:
         sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
         sa.Column("paused_until_ms", sa.BigInteger),
         sa.Column("paused_by", sa.Text),
+        sa.Column("idle_until_ms", sa.BigInteger),
     )
     op.create_table(
         "health_history",
