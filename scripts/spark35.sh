@@ -28,7 +28,7 @@ fi
 
 # Kills, damage, and what others commit meanwhile are met by our own code and by Iceberg, which are the same on every Spark. So are
 # the commands that we show: what they start is tested here by its own file.
-same="cdc commands_run commit_rules damaged_footers deletes_damage deletes_machine deltas gone_table late_deletes late_fates
+same="cdc commands_run commit_rules damaged_footers deletes_damage deletes_machine deltas footer_fuzz_spark gone_table late_deletes late_fates
 maintenance_killed maintenance_machine resume two_hosts"
 if [ $# -eq 0 ] || [ "$*" = --first-cases ]; then
   set -- tests/spark "$@"

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neve.policy.document import Document
+from neve.policy.document import Document, PolicyDocument
 from neve.scheduling.decide import Decided, Facts, decide
 from neve.scheduling.hold import HoldCode
 from neve.scheduling.job import Job, Spent
@@ -163,6 +163,8 @@ def within_budgets(service: Service, now_ms: int) -> None:
     """What waits and may begin, with what runs, is predicted to keep to every day's limit."""
     seen = {one.uuid: one for one in service.observations.values()}
     for document in service.documents:
+        if isinstance(document, PolicyDocument) and not document.enabled:
+            continue  # runs count against it, in case it is enabled later on the same day
         scope, limit = f"{document.kind} {document.name}", Allowance.of(document.limits.per_day)
         jobs = [
             one
