@@ -97,6 +97,12 @@ class StateError(NeveError):
     code = "state-store"
 
 
+class StateReplacedError(StateError):
+    """The file of the state store is no longer the one that was opened."""
+
+    code = "state-replaced"
+
+
 class NotificationError(NeveError):
     """A message could not be sent to a channel. The message names the host, never the whole address."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neve.errors import StateError
+from neve.errors import StateError, StateReplacedError
 from neve.service import serving
 from neve.service.serving import Serving
 
@@ -74,6 +74,17 @@ def test_a_part_that_fails_is_tried_again(part: str, caplog: pytest.LogCaptureFi
 
     served(Supervised(), lambda: len(tries) >= 3, **{part: fail})
     assert caplog.text.count("failed: Cannot read the state store: it is away") >= 2
+
+
+def test_the_service_ends_when_the_file_of_its_state_store_was_replaced() -> None:
+    supervised = Supervised()
+
+    def tick() -> None:
+        raise StateReplacedError("Cannot go on with state store state.db: the file was removed or replaced")
+
+    with pytest.raises(StateReplacedError):
+        served(supervised, lambda: False, tick=tick)
+    assert supervised.is_stopped
 
 
 def test_care_for_workers_that_fails_does_not_end_the_service() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.errors import CatalogUnreachableError, LeaseHeldError, NeveError, StateError, TableGoneError
+from neve.errors import CatalogUnreachableError, LeaseHeldError, NeveError, StateError, StateReplacedError, TableGoneError
 from neve.scheduling.backoff import DEFAULT_BACKOFF
 from neve.scheduling.job import Decision, Job, JobState, Spent
 from neve.service.heartbeat import Interruption
@@ -300,3 +300,16 @@ def test_a_job_that_hangs_is_recorded_before_its_process_ends(store: StateStore,
     one._hang(job, Interruption.TOO_LONG)
     assert ended == [JobState.FAILED]
     assert the_job(store).outcome == "too-long"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_worker_ends_when_the_file_of_the_state_store_is_no_longer_the_same(
+    is_replaced: bool, store: StateStore, clock: FixedClock, tmp_path: Path
+) -> None:
+    one = worker(store, clock, lambda _: DONE)
+    assert one.run_next() is None
+    (tmp_path / "state.db").rename(tmp_path / "away.db")
+    if is_replaced:
+        (tmp_path / "state.db").write_bytes((tmp_path / "away.db").read_bytes())
+    with pytest.raises(StateReplacedError, match="the file was removed or replaced while it was open"):
+        one.work()

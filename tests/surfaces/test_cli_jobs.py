@@ -220,6 +220,20 @@ def test_a_round_of_the_service_from_python_sees_the_tables(settings: Path, stor
     store.fleet.add_health([observation("other", inspected=inspected(NOW))])
     with Neve.open(load_settings(file=settings, environ={}), environ={}) as opened:
         service = library.Service(opened)
-        service.serve_once()
+        assert service.serve_once()
         assert service.explain("db.t").policies == ()
     assert library.hint("db.t", config=settings)
+
+
+def test_a_round_in_which_a_catalog_does_not_answer_is_not_called_a_success(run: Run, settings: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    place = settings.parent
+    SqlCatalog("lake", uri=f"sqlite:///{place}/lake.db", warehouse=str(place / "lake")).create_namespace("db")
+    text = settings.read_text()
+    settings.write_text(
+        text.replace("state:", "  gone:\n    type: rest\n    uri: http://127.0.0.1:9\n    timeout: 1 s\nstate:")
+    )
+    assert run("serve", "--once").exit_code == 3
+    settings.write_text(text)
+    assert run("serve", "--once").exit_code == 0

@@ -16,6 +16,7 @@ import typer
 
 from neve.cli.call import Call
 from neve.cli.command import command
+from neve.cli.failures import PARTLY_DONE
 from neve.cli.logs import configure
 from neve.cli.options import LogFormat, LogLevel
 from neve.errors import BadRequestError
@@ -51,6 +52,8 @@ def serve(
     Workers are processes of their own, one for each job that may run at a time (`service.targets`). Ctrl-C or SIGTERM lets
     running jobs end within `service.shutdown-grace`; what was cut short is resumed by the next start. Several `neve serve` on
     several machines share the work if they share a PostgreSQL state store.
+
+    With --once, the exit code is 0 if all went well and 3 if something could not be read or a job failed.
     """
     seconds = _seconds(lasting)
     with _demo(call) if demo else nullcontext(call) as serving:
@@ -110,7 +113,8 @@ def _apply(neve: Neve, path: str) -> None:
 def _once(call: Call, neve: Neve) -> None:
     from neve.service.assembly import serve_once
 
-    serve_once(neve, call.connection)
+    if not serve_once(neve, call.connection):
+        raise typer.Exit(PARTLY_DONE)
 
 
 def _until_stopped(call: Call, neve: Neve, seconds: float | None) -> None:

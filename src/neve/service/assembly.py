@@ -108,12 +108,17 @@ def open_worker(
             reporter.leave()
 
 
-def serve_once(neve: Neve, connection_flags: Sequence[str] = ()) -> None:
-    """Observes, decides, and carries out in this process what is due: all but the jobs of targets of kind `spark`."""
+def serve_once(neve: Neve, connection_flags: Sequence[str] = ()) -> bool:
+    """Observes, decides, and carries out in this process what is due: all but the jobs of targets of kind `spark`.
+
+    Returns whether all went well: every catalog and table could be read, and no job failed.
+    """
+    from neve.state.job_reading import JobFilter
+
     connection, name = neve.connection, process_name()
     targets = connection.settings.service.all_targets().items()
     with connection.store() as store:
-        scheduler = Scheduler(connection, store, holder=name)
+        scheduler, begun_ms = Scheduler(connection, store, holder=name), store.clock_ms(connection.clock.now_ms())
         try:
             scheduler.tick()
             for target in (target for target, described in targets if described.kind != "spark"):
@@ -124,6 +129,9 @@ def serve_once(neve: Neve, connection_flags: Sequence[str] = ()) -> None:
         _sender(neve, store)()
         if left := store.jobs.counts()[JobState.WAITING]:
             log.info("%s, for their time or for another worker", counted(left, "job waits", "jobs wait"))
+        ended = store.jobs.jobs(JobFilter(states=frozenset({JobState.FAILED}), finished_since_ms=begun_ms))
+        failed = [job for job in ended if (job.claimed_by or "").startswith(name)]
+        return not failed and not (scheduler.observed is not None and scheduler.observed.troubles)
 
 
 def _work_once(worker: Worker) -> None:

@@ -138,10 +138,10 @@ class PolicyTables:
     def _all_observed(self, pattern: str | None, troubles: dict[str, str]) -> Iterator[tuple[Observation, bool]]:
         """Every table that matches. Where the service has observed any, its list counts; else the catalogs are listed."""
         entries = self._store.fleet.entries() if self._store is not None else ()
-        if entries:
+        if any(entry.observation is not None for entry in entries):
             for entry in (one for one in entries if self._is_wanted(one.table, pattern)):
                 if entry.trouble is not None:
-                    troubles[entry.table] = entry.trouble
+                    troubles[entry.table] = f"{entry.trouble} (as the service last saw it)"
                 if entry.observation is not None:
                     yield entry.observation, True
             return

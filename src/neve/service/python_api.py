@@ -46,11 +46,14 @@ class Service:
 
         return PolicyTables(self._neve.connection).explain(table)
 
-    def serve_once(self) -> None:
-        """One round: observes all tables, decides what is due by policies, and carries it out in this process."""
+    def serve_once(self) -> bool:
+        """One round: observes all tables, decides what is due by policies, and carries it out in this process.
+
+        Returns whether all went well.
+        """
         from neve.service.assembly import serve_once
 
-        serve_once(self._neve)
+        return serve_once(self._neve)
 
 
 def hint(name: str, *, raise_errors: bool = False, **words: Any) -> bool:

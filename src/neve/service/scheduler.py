@@ -71,7 +71,8 @@ class Scheduler:
         self._is_released = False
 
     def tick(self) -> Decided | None:
-        """One round; None if another process has the role."""
+        """One round; None if another process has the role. Raises StateReplacedError if the store is no longer in its place."""
+        self._store.require_in_place()
         if not self._take_role():
             return None
         now_ms = self._now_ms()

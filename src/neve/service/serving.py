@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from neve.errors import NeveError
+from neve.errors import NeveError, StateReplacedError
 from neve.service.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ class Serving:
     supervisor: Supervisor
     tick_seconds: float
     now: Callable[[], float] = time.monotonic
+    ended_by: StateReplacedError | None = None
+    """Why it could not go on."""
 
     def run(self, stop: threading.Event) -> None:
         """Serves until it is asked to stop; then lets workers finish what they are doing, within the grace time."""
@@ -55,11 +57,17 @@ class Serving:
             self.supervisor.stop()
             for thread in threads:
                 thread.join(_JOIN_SECONDS)
+        if self.ended_by is not None:
+            raise self.ended_by
 
     def _repeating(self, action: Callable[[], object], what: str, stop: threading.Event) -> threading.Thread:
         def repeat() -> None:
             while not stop.is_set():
-                attempt(action, what, stop)
+                try:
+                    attempt(action, what, stop)
+                except StateReplacedError as error:
+                    self.ended_by = error
+                    stop.set()
                 stop.wait(self.tick_seconds)
 
         thread = threading.Thread(target=repeat, name=what, daemon=True)
@@ -75,9 +83,14 @@ class Serving:
 
 
 def attempt(action: Callable[[], object], what: str, stop: threading.Event | None = None) -> None:
-    """Carries out an action; a failure is logged and stops nothing. What fails while everything stops is not worth a word."""
+    """Carries out an action; a failure is logged and stops nothing, except that the state store is no longer in its place.
+
+    What fails while everything stops is not worth a word.
+    """
     try:
         action()
+    except StateReplacedError:
+        raise
     except Exception as error:
         if stop is not None and stop.is_set():
             log.debug("%s was cut short: %s", what, error)

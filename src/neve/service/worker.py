@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.commit.failure import was_interrupted
-from neve.errors import NeveError, StateError
+from neve.errors import NeveError, StateError, StateReplacedError
 from neve.scheduling.job import Job, JobState
 from neve.service.heartbeat import Heartbeat, Interruption
 from neve.service.job_end import JobEnd
@@ -75,12 +75,15 @@ class Worker:
                 return True
             self.reporter.idle(self.settings.claim_seconds)
             return False
+        except StateReplacedError:
+            raise
         except StateError as error:
             log.warning("the state store cannot be used: %s", error)
             return False
 
     def run_next(self) -> Job | None:
         """Claims the next job and carries it out; None if there is none."""
+        self.reporter.store.require_in_place()
         job = self.reporter.claim(self.settings.claim_seconds)
         if job is None:
             return None

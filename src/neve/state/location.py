@@ -17,6 +17,15 @@ def sqlite_file(url: str) -> Path | None:
     return Path(rest.removeprefix("/").partition("?")[0])
 
 
+def identity(file: Path | None) -> tuple[int, int] | None:
+    """What stays the same as long as it is the same file; None if there is none."""
+    try:
+        found = None if file is None else file.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
 def make_directory(directory: Path) -> None:
     """Makes the directory of a SQLite file."""
     try:

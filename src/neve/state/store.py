@@ -10,13 +10,15 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from neve.errors import StateError
-from neve.state.location import make_directory, sqlite_file
+from neve.errors import StateError, StateReplacedError
+from neve.state.location import identity, make_directory, sqlite_file
 from neve.state.rows import Claim, Run, StoredOutput
 from neve.table.files import Partition
 from neve.table.state import MAIN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine
 
     from neve.commit.lease_terms import Lease, Taken
@@ -40,9 +42,10 @@ log = logging.getLogger(__name__)
 class StateStore:
     """An open store. Safe to use from several threads; each process opens its own."""
 
-    def __init__(self, engine: Engine, *, keep_seconds: float | None = None) -> None:
+    def __init__(self, engine: Engine, *, keep_seconds: float | None = None, file: Path | None = None) -> None:
         self._engine = engine
         self._keep_seconds = keep_seconds
+        self._file, self._identity = file, identity(file)
         self._claims: dict[str, Claim] = {}
         """The runs that this process began or took over: every later write to their journals names its claim."""
 
@@ -64,7 +67,7 @@ class StateStore:
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, keep_seconds=keep_seconds)
+        return cls(engine, keep_seconds=keep_seconds, file=file)
 
     @classmethod
     def open_existing(cls, url: str) -> Self | None:
@@ -87,6 +90,17 @@ class StateStore:
         if version is not None and version != HEAD:
             log.warning("state store has schema %s and is left out until `neve state upgrade` brings it to %s", version, HEAD)
         return cls(engine) if version == HEAD else None
+
+    def require_in_place(self) -> None:
+        """Raises StateReplacedError if the file of a SQLite store was removed or replaced since it was opened.
+
+        What is written to a file that nobody else can find is lost.
+        """
+        if self._file is not None and identity(self._file) != self._identity:
+            raise StateReplacedError(
+                f"Cannot go on with state store {self._file}: the file was removed or replaced while it was open",
+                hint="Stop what uses the store before you restore a copy, and start it again afterwards.",
+            )
 
     def close(self) -> None:
         """Gives back every connection."""
