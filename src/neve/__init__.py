@@ -27,7 +27,7 @@ from neve.python_api import (
     tags,
     ttl,
 )
-from neve.service.python_api import Service, hint
+from neve.service_api import Service, hint
 
 __all__ = [
     "Service",

@@ -17,6 +17,7 @@ from neve.errors import BadRequestError
 from neve.kernels.request_counts import count
 from neve.settings.catalog import CatalogSettings
 from neve.settings.databases import CONNECT_SECONDS, CONNECT_TIMEOUT, bounded_url, driver_url
+from neve.table.location import address
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -68,8 +69,8 @@ def _sql_python(settings: CatalogSettings) -> Properties:
 
 def _absolute(warehouse: str | None) -> str | None:
     """A relative directory as an absolute one: it is written into the tables that are made in it."""
-    if not warehouse or "://" in warehouse or warehouse.startswith("file:"):
-        return warehouse
+    if not warehouse or address(warehouse).path != warehouse or ":" in warehouse.partition("/")[0]:
+        return warehouse  # it has a scheme
     return str(Path(warehouse).absolute())
 
 

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import neve
 from neve.errors import NeveError
 from neve.scheduling.job import Job, JobState, Spent
 from neve.service.job_end import JobEnd
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from neve.context.connection import Connection
     from neve.settings import TargetSettings
 
-PROGRAM = Path(neve.__file__).with_name("submitted.py")
+PROGRAM = Path(__file__).parents[1] / "submitted.py"
 _TAIL = 2_000
 _STOP_SECONDS = 60
 
