@@ -20,7 +20,10 @@ from tests.builders.jobs import HOUR, MINUTE, decision, inspected, observation
 from tests.builders.table_histories import make_history
 
 Run = Callable[..., Any]
-NOW = time.time_ns() // 1_000_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @pytest.fixture
@@ -43,20 +46,20 @@ def store(settings: Path) -> Iterator[StateStore]:
 def filled(store: StateStore) -> StateStore:
     """A job that is done, one that failed after two workers had died, one that runs, and one that waits for its window."""
     for name in ("done", "failed", "running", "late"):
-        store.fleet.record([observation(name, observed_ms=NOW)])
+        store.fleet.record([observation(name, observed_ms=now_ms())])
     for name, deaths in (("done", 0), ("failed", 2)):
-        store.jobs.enqueue([decision(name, policy="hot", owner="sales", predicted=Spent(bytes=2**30))], NOW)
+        store.jobs.enqueue([decision(name, policy="hot", owner="sales", predicted=Spent(bytes=2**30))], now_ms())
         for _ in range(deaths):
-            store.jobs.claim("w0", now_ms=NOW, claim_ms=0)
-        job = store.jobs.claim("w1", now_ms=NOW, claim_ms=MINUTE)
+            store.jobs.claim("w0", now_ms=now_ms(), claim_ms=0)
+        job = store.jobs.claim("w1", now_ms=now_ms(), claim_ms=MINUTE)
         assert job is not None
-        store.jobs.start(job, now_ms=NOW)
+        store.jobs.start(job, now_ms=now_ms())
         state, said = (JobState.DONE, "212 files became 3") if name == "done" else (JobState.FAILED, "the disk is full")
         spent = Spent(core_seconds=12.5, money=0.02, prices="2026-07")
-        store.jobs.finish(job, state=state, outcome=state.value, message=said, now_ms=NOW, actual=spent, run_id="ab" * 16)
-    store.jobs.enqueue([decision("running")], NOW)
-    store.jobs.claim("w1", now_ms=NOW, claim_ms=MINUTE)
-    store.jobs.enqueue([decision("late", not_before_ms=NOW + HOUR, not_after_ms=NOW + 2 * HOUR)], NOW)
+        store.jobs.finish(job, state=state, outcome=state.value, message=said, now_ms=now_ms(), actual=spent, run_id="ab" * 16)
+    store.jobs.enqueue([decision("running")], now_ms())
+    store.jobs.claim("w1", now_ms=now_ms(), claim_ms=MINUTE)
+    store.jobs.enqueue([decision("late", not_before_ms=now_ms() + HOUR, not_after_ms=now_ms() + 2 * HOUR)], now_ms())
     return store
 
 
@@ -137,7 +140,7 @@ def test_an_operation_is_paused_and_unpaused(run: Run, filled: StateStore) -> No
     )
     until_ms = filled.jobs.last_runs()["uuid-done"]["compact"].paused_until_ms
     assert until_ms is not None
-    assert abs(until_ms - NOW - 12 * HOUR) < HOUR
+    assert abs(until_ms - now_ms() - 12 * HOUR) < HOUR
     assert document(run("jobs", "unpause", "lake.db.done", "--json")) == {"table": "lake.db.done", "ended": 1}
     assert filled.jobs.last_runs()["uuid-done"]["compact"].paused_until_ms is None
 
@@ -179,7 +182,7 @@ def test_without_a_state_store_there_are_no_jobs_and_none_is_made(run: Run, fres
 
 
 def test_the_history_of_a_table_and_of_many(run: Run, store: StateStore) -> None:
-    make_history(store, NOW)
+    make_history(store, now_ms())
     one = run("history", "lake.db.orders")
     assert one.exit_code == 0
     words = " ".join(one.stdout.split())
@@ -202,7 +205,7 @@ def test_the_same_from_python(filled: StateStore, settings: Path, fresh_machine:
         assert {job.table for job in service.jobs.list(states=["failed"])} == {"lake.db.failed"}
         assert [change.name for change in service.policies.apply("policies.yaml").changes] == ["merge"]
         assert [one.name for one in service.policies.documents()] == ["merge"]
-        make_history(filled, NOW)
+        make_history(filled, now_ms())
         assert [one.table for one in opened.history("lake.db.o*").tables] == ["lake.db.orders"]
     assert library.hint("db.late", config=settings)
     assert not library.hint("db.none", config=settings)
@@ -217,7 +220,7 @@ def test_a_round_of_the_service_from_python_sees_the_tables(settings: Path, stor
     catalog = SqlCatalog("lake", uri=f"sqlite:///{fresh_machine}/lake.db", warehouse=str(fresh_machine / "lake"))
     catalog.create_namespace("db")
     catalog.create_table("db.t", schema=pa.schema([("id", pa.int64())]))
-    store.fleet.add_health([observation("other", inspected=inspected(NOW))])
+    store.fleet.add_health([observation("other", inspected=inspected(now_ms()))])
     with Neve.open(load_settings(file=settings, environ={}), environ={}) as opened:
         service = library.Service(opened)
         assert service.serve_once()
