@@ -67,7 +67,18 @@ def _own_logging() -> Iterator[None]:
     logging.captureWarnings(capture=False)
     root.handlers[:] = handlers
     root.setLevel(level)
-    for name in ("neve", "py.warnings", "py4j", "urllib3", "boto3", "botocore", "s3transfer", "pyiceberg"):
+    for name in (
+        "neve",
+        "neve.cli",
+        "neve.service",
+        "py.warnings",
+        "py4j",
+        "urllib3",
+        "boto3",
+        "botocore",
+        "s3transfer",
+        "pyiceberg",
+    ):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 

@@ -295,18 +295,21 @@ def _publish_next(history: MetadataHistory, staged: int) -> None:
         *[("append", 1), ("append", 1), ("roll back", 0), ("append", 1), ("expire", 0)],
     ]
 )
+@example([("append", 1), ("append", 1), ("append", 1), ("observe", 0), ("roll back", 0), ("expire", 0)])
 def test_with_expiry_no_commit_of_others_is_missed_and_the_excess_has_a_bound(steps: list[tuple[str, int]]) -> None:
+    """A commit that was observed, rolled back and expired may count once more: an operation is due that much earlier."""
     history = MetadataHistory(version=2)
-    seen, others = observed(history), 0
+    seen, others, rolled_back = observed(history), 0, 0
     for action, number in steps:
         if action == "observe":
             seen = observed(history, seen)
         elif action != "publish":
             others += action in ("compact", "other tool", "stage")
+            rolled_back += action == "roll back"
             apply(history, action, number)
     seen = observed(history, seen)
-    assert history.truth.commits <= seen.counters.commits <= history.truth.commits + others
-    assert seen.counters.commits <= history.document["last-sequence-number"]
+    assert history.truth.commits <= seen.counters.commits <= history.truth.commits + others + rolled_back
+    assert seen.counters.commits <= history.document["last-sequence-number"] + rolled_back
 
 
 @settings(deadline=None, max_examples=100)
