@@ -233,6 +233,17 @@ def test_the_tables_have_a_policy_of_their_own_that_people_may_change_or_remove(
     assert store.policies.documents() == ()
 
 
+def test_the_policy_is_applied_although_the_process_died_after_it_had_made_the_tables(
+    writer: HistoryWriter, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as dying:
+        dying.setattr(HistoryWriter, "_apply_policy", lambda *_: None)
+        writer.write_due(NOW)
+    assert store.policies.documents() == ()
+    writer.write_due(NOW + EVERY_MS)
+    assert [one.name for one in store.policies.documents()] == ["neve-history"]
+
+
 def test_the_service_wants_its_own_tables_maintained_once_they_have_many_small_files(
     neve: Neve, store: StateStore, catalog: SqlCatalog
 ) -> None:

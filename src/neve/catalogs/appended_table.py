@@ -6,7 +6,6 @@ rows nor appends them twice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from neve.catalogs.opening import IcebergCatalog
     from neve.table.state import TableName
-
-log = logging.getLogger(__name__)
 
 _UNTIL = "neve-history.until-ms"
 """Not among the `neve.` properties, which are settings of the table."""
@@ -35,11 +32,8 @@ class AppendedTable:
         self._moment, self._partition = moment, partition
         self._table: Any = None
 
-    def open(self, properties: Mapping[str, str]) -> bool:
-        """Loads the table, with columns added that it lacks; creates it, and its namespace, if there is none.
-
-        Returns whether it was created.
-        """
+    def open(self, properties: Mapping[str, str]) -> None:
+        """Loads the table, with columns added that it lacks; creates it, and its namespace, if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
         with self._catalog.reaching(self._name):
@@ -47,11 +41,9 @@ class AppendedTable:
                 self._table = self._catalog.client.load_table(self._name.identifier)
             except NoSuchTableError:
                 self._table = self._created(properties)
-                return True
             if not set(self._schema.names) <= {field.name for field in self._table.schema().fields}:
                 with self._table.update_schema() as update:
                     update.union_by_name(self._schema)
-            return False
 
     def _created(self, properties: Mapping[str, str]) -> Any:
         from pyiceberg.transforms import IdentityTransform

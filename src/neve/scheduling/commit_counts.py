@@ -9,7 +9,8 @@ between still exist. Where they were expired before anyone observed them:
   commits to other branches among the expired ones. Their bytes and files are taken from the growth of the totals that the
   remaining snapshots do not explain, which is too low by what was added and removed again.
   An expiry also removes entries of the log, so that nothing tells whether an unreferenced snapshot that is left was rolled
-  back or never published. Each counts as a commit.
+  back or never published. Each counts as a commit. So does an older snapshot to which main was rolled back, if the expiry of
+  one in between hides that it was part of main before.
 - Format v1: snapshots have no numbers. If the oldest snapshot that is left has an expired parent, one commit is counted for all
   that were expired.
 - A table that was registered again from an older metadata file counts only snapshots that are younger than the last

@@ -73,6 +73,7 @@ class HistoryWriter:
                 except CommitConflictError:  # its own maintenance
                     if attempt + 1 == _TRIES:
                         raise
+        self._apply_policy(now_ms)
 
     def _write(self, described: HistoryTable, now_ms: int) -> None:
         from neve.catalogs.appended_table import AppendedTable
@@ -80,8 +81,7 @@ class HistoryWriter:
         name = self._connection.name(f"{self._settings.history_namespace}.{described.name}")
         catalog = self._connection.catalog(name.catalog)
         table = AppendedTable(catalog, name, schema_of(described), moment=described.moment, partition=MONTH)
-        if table.open(_PROPERTIES):
-            self._apply_policy(now_ms)
+        table.open(_PROPERTIES)
         added = sum(self._appended(described, table, now_ms))
         if added:
             log.info("%s appended to %s", counted(added, "row"), name)
@@ -107,7 +107,7 @@ class HistoryWriter:
         from neve.state.policies import PolicyChange
 
         if self._store.policies.history("policy", HISTORY_POLICY, limit=1):
-            return  # it was changed or removed since
+            return  # once: it may have been changed or removed since
         first = self._connection.name(f"{self._settings.history_namespace}.{HISTORY_TABLES[0].name}")
         pattern = ".".join((first.catalog, *first.namespace, "*"))
         document = PolicyDocument.model_validate(

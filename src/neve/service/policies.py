@@ -12,8 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neve.errors import BadRequestError
-from neve.operations.policy_options import operation_problems
-from neve.operations.policy_options import option_names as policy_option_names
+from neve.operations.policy_options import operation_problems, option_names
 from neve.policy.changes import InForce, PolicyPlan, plan_changes
 from neve.policy.document import Document
 from neve.settings.policy_files import STDIN, Vocabulary, read_policies
@@ -34,7 +33,7 @@ def vocabulary(loaded: Loaded, teams: Collection[str] = ()) -> Vocabulary:
     """The names that documents may use with these settings."""
     settings = loaded.settings
     return Vocabulary(
-        operation_problems, settings.service.all_targets(), settings.notifications.channels, teams, policy_option_names()
+        operation_problems, settings.service.all_targets(), settings.notifications.channels, teams, option_names()
     )
 
 
